@@ -1,0 +1,20 @@
+//! Compiles every `src/providers/*.toml` into the binary: a provider is added by adding its file.
+
+use std::{env, fs, path::Path};
+
+fn main() {
+    let folder = Path::new("src/providers");
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .expect("src/providers is part of the source")
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+        .collect();
+    names.sort();
+    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let rows: String = names
+        .iter()
+        .map(|name| format!("({name:?}, include_str!(r\"{root}/src/providers/{name}.toml\")),\n"))
+        .collect();
+    let out = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("providers.rs");
+    fs::write(out, format!("&[\n{rows}]")).expect("OUT_DIR is writable");
+}

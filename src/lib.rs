@@ -1,0 +1,5 @@
+//! postonce receives payment webhooks and posts each one to a ledger exactly once.
+
+pub mod event;
+pub mod money;
+pub mod providers;

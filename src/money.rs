@@ -1,0 +1,225 @@
+//! Money: integers in minor units with their ISO 4217 currency.
+//!
+//! Never a float, also not for a moment: amounts enter as the text that was sent and leave as text. A conversion that
+//! is not exact is an error for the caller to park; nothing is rounded here.
+
+use std::fmt;
+
+/// The largest amount of one posting and the largest counter of an account (10^15 minor units): small enough that a
+/// stray double anywhere downstream still holds it exactly.
+pub const AMOUNT_MAX: i64 = 1_000_000_000_000_000;
+
+/// Currencies whose exponent is not 2, and codes that are no longer issued but still appear in late refunds.
+const NOT_TWO: &[(&str, u8)] = &[
+    ("BIF", 0),
+    ("CLP", 0),
+    ("DJF", 0),
+    ("GNF", 0),
+    ("ISK", 0),
+    ("JPY", 0),
+    ("KMF", 0),
+    ("KRW", 0),
+    ("PYG", 0),
+    ("RWF", 0),
+    ("UGX", 0),
+    ("UYI", 0),
+    ("VND", 0),
+    ("VUV", 0),
+    ("XAF", 0),
+    ("XOF", 0),
+    ("XPF", 0),
+    ("BHD", 3),
+    ("IQD", 3),
+    ("JOD", 3),
+    ("KWD", 3),
+    ("LYD", 3),
+    ("OMR", 3),
+    ("TND", 3),
+    ("CLF", 4),
+    ("UYW", 4),
+];
+
+/// Two-decimal codes of ISO 4217; the last line holds withdrawn ones (BGN 2026, HRK 2023, ANG 2025, ZWL 2024,
+/// SLL 2024, MRO 2018), kept for refunds that come late.
+const TWO: &str = "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF \
+CHE CHF CHW CNY COP COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG \
+HUF IDR ILS INR IRR JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN \
+MXV MYR MZN NAD NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD \
+SSP STN SVC SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XAD XCD XCG YER ZAR ZMW ZWG \
+BGN HRK ANG ZWL SLL MRO";
+
+/// A currency that the table knows. Anything else is "unknown currency" and parks its event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Currency([u8; 3]);
+
+impl Currency {
+    /// Reads an alphabetic code in any case, with blanks around it tolerated; `None` for a code ISO 4217 lacks.
+    pub fn parse(text: &str) -> Option<Currency> {
+        let mut code: [u8; 3] = text.trim().as_bytes().try_into().ok()?;
+        code.make_ascii_uppercase();
+        let currency = Currency(code);
+        currency.lookup().map(|_| currency)
+    }
+
+    fn lookup(&self) -> Option<u8> {
+        let code = std::str::from_utf8(&self.0).ok().filter(|c| c.bytes().all(|b| b.is_ascii_uppercase()))?;
+        if let Some((_, exponent)) = NOT_TWO.iter().find(|(c, _)| *c == code) {
+            return Some(*exponent);
+        }
+        TWO.as_bytes().chunks(4).any(|c| c[..3] == self.0).then_some(2)
+    }
+
+    /// The upper-case code.
+    pub fn code(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a currency is three ASCII letters")
+    }
+
+    /// ISO 4217 decimals: JPY 0, USD 2, KWD 3.
+    pub fn exponent(&self) -> u8 {
+        self.lookup().expect("a currency is only made from the table")
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+impl fmt::Debug for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// An amount in minor units of its currency (ISO exponent). May be negative where the holder says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Money {
+    /// Minor units: cents, yen, fils.
+    pub minor: i64,
+    /// What they are units of.
+    pub currency: Currency,
+}
+
+impl fmt::Display for Money {
+    /// For people: `49.99 EUR`, `8000 JPY`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exponent = self.currency.exponent() as usize;
+        let sign = if self.minor < 0 { "-" } else { "" };
+        let digits = format!("{:0>width$}", self.minor.unsigned_abs(), width = exponent + 1);
+        let (whole, part) = digits.split_at(digits.len() - exponent);
+        match exponent {
+            0 => write!(f, "{sign}{whole} {}", self.currency),
+            _ => write!(f, "{sign}{whole}.{part} {}", self.currency),
+        }
+    }
+}
+
+/// Why a text is no amount.
+#[derive(Debug, PartialEq, Eq, Clone, Copy, thiserror::Error)]
+pub enum AmountError {
+    /// Not a plain decimal number (grouped digits, blanks inside, letters).
+    #[error("not a plain decimal number")]
+    Malformed,
+    /// More decimals than the currency has, and they are not zeros.
+    #[error("has a fraction of the smallest unit of its currency")]
+    Inexact,
+    /// Beyond [`AMOUNT_MAX`].
+    #[error("is larger than 10^15 minor units")]
+    TooLarge,
+}
+
+/// Reads a decimal number (`49.99`, `-5`, `1.2345E1`) into units of 10^-`exponent`, exactly or not at all.
+pub fn decimal_to_minor(text: &str, exponent: u8) -> Result<i64, AmountError> {
+    let text = text.trim();
+    let (negative, text) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (mantissa, power) = match text.find(['e', 'E']) {
+        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().map_err(|_| AmountError::Malformed)?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let plain = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !plain(whole) || !plain(fraction) || mantissa.ends_with('.') {
+        return Err(AmountError::Malformed);
+    }
+    let digits: String = [whole, fraction].concat();
+    let digits = digits.trim_start_matches('0');
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    // value = digits * 10^(power - fraction.len()); we want it in units of 10^-exponent
+    let shift = power as i64 - fraction.len() as i64 + exponent as i64;
+    let digits = if shift < 0 {
+        let cut = shift.unsigned_abs() as usize;
+        if cut > digits.len() || !digits[digits.len() - cut..].bytes().all(|b| b == b'0') {
+            return Err(AmountError::Inexact);
+        }
+        digits[..digits.len() - cut].to_owned()
+    } else if digits.len() as i64 + shift > 16 {
+        return Err(AmountError::TooLarge);
+    } else {
+        format!("{digits}{}", "0".repeat(shift as usize))
+    };
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    let minor: i64 = digits.parse().map_err(|_| AmountError::TooLarge)?;
+    if minor > AMOUNT_MAX {
+        return Err(AmountError::TooLarge);
+    }
+    Ok(if negative { -minor } else { minor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn currencies_are_read_in_any_case_and_unknown_ones_are_refused() {
+        for text in ["usd", "USD", "Usd", " usd "] {
+            assert_eq!(Currency::parse(text).map(|c| c.code().to_owned()).as_deref(), Some("USD"));
+        }
+        for text in ["XXQ", "", "US", "XAU", "usdd", "ü$", " MR"] {
+            assert_eq!(Currency::parse(text), None, "{text:?}");
+        }
+        let exponent = |c| Currency::parse(c).unwrap().exponent();
+        assert_eq!(
+            (exponent("JPY"), exponent("EUR"), exponent("KWD"), exponent("CLF"), exponent("MRO")),
+            (0, 2, 3, 4, 2)
+        );
+    }
+
+    #[test]
+    fn decimals_become_minor_units_exactly_or_not_at_all() {
+        assert_eq!(decimal_to_minor("49.99", 2), Ok(4999));
+        assert_eq!(decimal_to_minor("63.0", 2), Ok(6300));
+        assert_eq!(decimal_to_minor("63", 2), Ok(6300));
+        assert_eq!(decimal_to_minor("-0.01", 2), Ok(-1));
+        assert_eq!(decimal_to_minor("1.2345E1", 3), Ok(12345));
+        assert_eq!(decimal_to_minor("1200e-2", 0), Ok(12));
+        assert_eq!(decimal_to_minor("0.000", 0), Ok(0));
+        assert_eq!(decimal_to_minor("8.000", 3), Ok(8000));
+        assert_eq!(decimal_to_minor("9.990000000000002", 2), Err(AmountError::Inexact));
+        assert_eq!(decimal_to_minor("0.001", 2), Err(AmountError::Inexact));
+        assert_eq!(decimal_to_minor("1,000.00", 2), Err(AmountError::Malformed));
+        for text in ["", ".", "-", "1.", "1 000", "0x10", "NaN", "1e", "1.0.0", "--1", "１"] {
+            assert_eq!(decimal_to_minor(text, 2), Err(AmountError::Malformed), "{text:?}");
+        }
+        assert_eq!(decimal_to_minor("10000000000000", 2), Ok(AMOUNT_MAX));
+        assert_eq!(decimal_to_minor("10000000000000.01", 2), Err(AmountError::TooLarge));
+        assert_eq!(decimal_to_minor("1e400", 2), Err(AmountError::TooLarge));
+    }
+
+    #[test]
+    fn money_is_shown_with_the_decimals_of_its_currency() {
+        let show = |minor, code| Money { minor, currency: Currency::parse(code).unwrap() }.to_string();
+        assert_eq!(show(4999, "EUR"), "49.99 EUR");
+        assert_eq!(show(-5, "USD"), "-0.05 USD");
+        assert_eq!(show(8000, "JPY"), "8000 JPY");
+        assert_eq!(show(8000, "KWD"), "8.000 KWD");
+    }
+}
