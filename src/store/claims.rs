@@ -24,8 +24,8 @@ pub enum Says {
         /// Told by a mere announcement.
         secondary: bool,
     },
-    /// An event that announced movements with this fingerprint.
-    Event(i64),
+    /// An event that announced movements with this fingerprint, or a running total.
+    Mark(i64),
 }
 
 /// The outcome of asking for a key.
@@ -76,7 +76,7 @@ fn row_of(conn: &Connection, book: i64, kind: &str, reference: &str) -> Result<O
             let fingerprint: Option<i64> = r.get(6)?;
             let says = match (amount, currency.as_deref().and_then(Currency::parse), fingerprint) {
                 (Some(amount), Some(currency), _) => Some(Says::Money { amount, currency, secondary: r.get(5)? }),
-                (_, _, Some(print)) => Some(Says::Event(print)),
+                (_, _, Some(print)) => Some(Says::Mark(print)),
                 _ => None,
             };
             let done = r.get_ref(1)?.as_str()? == "DONE";
@@ -108,7 +108,7 @@ fn abandoned(conn: &Connection, raw_event: i64) -> Result<bool> {
 pub fn claim(tx: &Tx, book: i64, kind: &str, reference: &str, says: Says, raw_event: i64) -> Result<Claim> {
     let (amount, currency, secondary, print) = match &says {
         Says::Money { amount, currency, secondary } => (Some(*amount), Some(currency.code()), *secondary, None),
-        Says::Event(print) => (None, None, false, Some(*print)),
+        Says::Mark(print) => (None, None, false, Some(*print)),
     };
     let inserted = tx
         .conn
@@ -127,10 +127,11 @@ pub fn claim(tx: &Tx, book: i64, kind: &str, reference: &str, says: Says, raw_ev
         (Some(Says::Money { amount: a, currency: c, .. }), Says::Money { amount, currency, .. }) => {
             a == amount && c == currency
         }
-        (Some(Says::Event(a)), Says::Event(b)) => a == b,
+        (Some(Says::Mark(a)), Says::Mark(b)) => a == b,
         _ => false,
     };
-    if !there.done && (there.raw_event == raw_event || abandoned(tx.conn, there.raw_event)?) && same {
+    let ours = there.raw_event == raw_event;
+    if same && !there.done && there.reference == reference && (ours || abandoned(tx.conn, there.raw_event)?) {
         tx.conn
             .prepare_cached("UPDATE postonce_claims SET raw_event = ?4 WHERE book = ?1 AND kind = ?2 AND ref = ?3")?
             .execute(params![book, kind, there.reference, raw_event])?;

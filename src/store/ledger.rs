@@ -290,6 +290,16 @@ pub fn total_of(conn: &Connection, book: i64, kind: &str, parent: &str) -> Resul
         .query_row(params![book, parent, kind], |r| r.get(0))?)
 }
 
+/// The sum of the entries of one kind under a reference, running totals of it included.
+pub fn total_of_reference(conn: &Connection, book: i64, kind: &str, reference: &str) -> Result<i64> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT ifnull(sum(j.amount), 0) FROM postonce_claims c JOIN postonce_journal j ON j.id = c.journal
+             WHERE c.book = ?1 AND c.kind = ?2 AND (c.ref = ?3 OR (c.ref > ?3 || '@' AND c.ref < ?3 || 'A'))",
+        )?
+        .query_row(params![book, kind, reference], |r| r.get(0))?)
+}
+
 /// One posting, for people.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct PostingLine {

@@ -338,6 +338,12 @@ pub fn done(tx: &Tx, id: i64, fence: i64) -> Result<()> {
     if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(()) }
 }
 
+/// Adds a remark to an event that is done.
+pub fn note(tx: &Tx, id: i64, remark: &str) -> Result<()> {
+    tx.conn.prepare_cached("UPDATE postonce_raw_events SET reason = ?2 WHERE id = ?1")?.execute(params![id, remark])?;
+    Ok(())
+}
+
 /// Ends it in `state` with a reason, if it is still waiting and (when a fence is given) still ours.
 pub fn end(tx: &Tx, id: i64, state: State, reason: &str, fence: Option<i64>) -> Result<bool> {
     let changed = tx
