@@ -1,5 +1,6 @@
 //! postonce receives payment webhooks and posts each one to a ledger exactly once.
 
+pub mod edge;
 pub mod event;
 pub mod money;
 pub mod providers;
