@@ -444,7 +444,7 @@ fn parse_length(value: &[u8]) -> Result<u64, Fault> {
 
 fn names_other_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
-    let version = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
+    let version = line.splitn(3, |&byte| byte == b' ').nth(2).unwrap_or_default();
     matches!(version, [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit())
 }
 
