@@ -70,7 +70,8 @@ fn with(lines: &str) -> String {
 
 #[test]
 fn a_request_is_read_with_its_body_and_raw_target() {
-    let (head, body) = one("POST /a%20b/c?x=1&y=%3F?z HTTP/1.1\r\nHost: a.b:80\r\nX-Sig:  v \r\nContent-Length: 5\r\n\r\nhello");
+    let (head, body) =
+        one("POST /a%20b/c?x=1&y=%3F?z HTTP/1.1\r\nHost: a.b:80\r\nX-Sig:  v \r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(head.method, Method::Post);
     assert_eq!(head.target(), "/a%20b/c?x=1&y=%3F?z");
     assert_eq!((head.path(), head.query()), ("/a%20b/c", Some("x=1&y=%3F?z")));
@@ -153,14 +154,22 @@ fn a_length_is_digits_once_and_within_64_bits() {
 
 #[test]
 fn chunked_alone_on_1_1_is_the_only_coding() {
-    let both = [
-        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-    ];
+    let both =
+        ["Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"];
     for lines in both {
         assert_eq!(fault(with(lines)), Some(Fault::LengthAndCoding), "{lines:?}");
     }
-    for coding in ["xchunked", "identity", "gzip", "gzip, chunked", "chunked, chunked", "chunked;q=1", "\"chunked\"", "", "chunke"] {
+    for coding in [
+        "xchunked",
+        "identity",
+        "gzip",
+        "gzip, chunked",
+        "chunked, chunked",
+        "chunked;q=1",
+        "\"chunked\"",
+        "",
+        "chunke",
+    ] {
         assert_eq!(fault(with(&format!("Transfer-Encoding: {coding}\r\n"))), Some(Fault::Coding), "{coding:?}");
     }
     let twice = "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n";
@@ -197,7 +206,12 @@ fn header_lines_are_strict() {
 
 #[test]
 fn bare_line_feeds_are_refused_at_once() {
-    for text in ["GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nHost: a\n", "GET / HTTP/1.1\r\nHost: a\r\n\n", "GET / HTTP/1.1\r\nX: a\nb"] {
+    for text in [
+        "GET / HTTP/1.1\n",
+        "GET / HTTP/1.1\r\nHost: a\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\n",
+        "GET / HTTP/1.1\r\nX: a\nb",
+    ] {
         assert_eq!(fault(text), Some(Fault::BareLineFeed), "{text:?}");
     }
 }
@@ -215,7 +229,8 @@ fn a_host_is_named_once() {
 #[test]
 fn the_head_is_bounded_in_every_direction() {
     let limits = Limits::default();
-    let line = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(length - "GET / HTTP/1.1\r".len()));
+    let line =
+        |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(length - "GET / HTTP/1.1\r".len()));
     assert_eq!(fault(line(limits.line_bytes)), None);
     assert_eq!(fault(line(limits.line_bytes + 1)), Some(Fault::LineTooLong));
     assert_eq!(fault("A".repeat(limits.line_bytes + 1)), Some(Fault::LineTooLong));
