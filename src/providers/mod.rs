@@ -3,6 +3,11 @@
 //! The files are compiled in; a directory named in the configuration overrides or extends them. What no table can say
 //! is a named scheme in code that the file refers to. No provider's name appears in Rust outside those schemes.
 
+pub mod handshake;
+pub mod schemes;
+pub mod signature;
+pub mod vectors;
+
 use serde::Deserialize;
 use std::path::Path;
 
@@ -20,6 +25,11 @@ pub struct Recipe {
     /// Other names that find this file.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// What proves who sent a delivery.
+    pub signature: signature::SignatureSpec,
+    /// Requests that are answered at once and are no events.
+    #[serde(default)]
+    pub handshake: Vec<handshake::Handshake>,
 }
 
 /// Why a provider's file cannot be used. Names the file, the line where TOML knows it, and what would be right.
@@ -86,6 +96,10 @@ impl Catalog {
 impl Recipe {
     /// Reads and checks a file's text; `file` is only for messages.
     pub fn read(file: &str, text: &str) -> Result<Recipe, RecipeError> {
-        toml::from_str(text).map_err(|e| RecipeError { file: file.to_owned(), problem: e.to_string() })
+        let fail = |problem: String| RecipeError { file: file.to_owned(), problem };
+        let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
+        recipe.signature.check().map_err(fail)?;
+        recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
+        Ok(recipe)
     }
 }
