@@ -1,7 +1,7 @@
 //! Money: integers in minor units with their ISO 4217 currency.
 //!
 //! Never a float, also not for a moment: amounts enter as the text that was sent and leave as text. A conversion that
-//! is not exact is an error for the caller to park; nothing is rounded here.
+//! is not exact is an error for the caller to park; nothing is rounded, save estimates by a function that says so.
 
 use std::fmt;
 
@@ -191,17 +191,33 @@ pub fn decimal_to_units(text: &str, exponent: i32) -> Result<i64, AmountError> {
 /// For senders whose numbers went through a binary float: drops what lies less than a hundred-thousandth of a unit
 /// beside a whole number of units (`9.990000000000002` is 999 cents); anything else is inexact as ever.
 pub fn float_to_units(text: &str, exponent: i32) -> Result<i64, AmountError> {
+    nearest_units(text, exponent, 10)
+}
+
+/// For amounts that are estimates in the first place (the value of a coin in euros): the nearest whole number of units.
+pub fn estimate_to_units(text: &str, exponent: i32) -> Result<i64, AmountError> {
+    nearest_units(text, exponent, FINE_UNITS)
+}
+
+const FINE: i32 = 6;
+const FINE_UNITS: i64 = 1_000_000;
+
+/// The nearest whole number of units, if it is no more than `within` millionths of a unit away.
+fn nearest_units(text: &str, exponent: i32, within: i64) -> Result<i64, AmountError> {
     let exact = decimal_to_units(text, exponent);
     if exact != Err(AmountError::Inexact) {
         return exact;
     }
-    const FINE: i32 = 6;
     let Decimal { negative, digits, power } = read_decimal(text)?;
-    let cut = usize::try_from(-(power + i64::from(exponent + FINE))).unwrap_or(0);
-    let fine = decimal_to_units(&format!("{}e{}", &format!("0{digits}")[..=digits.len().saturating_sub(cut)], power + cut as i64), exponent + FINE)?;
-    let step = 10_i64.pow(FINE as u32);
-    let units = (fine + step / 2) / step;
-    if (fine - units * step).abs() > 10 {
+    // whatever lies below a millionth of a unit is cut off
+    let cut = usize::try_from(-(power + i64::from(exponent + FINE))).unwrap_or(0).min(digits.len());
+    let kept = &digits[..digits.len() - cut];
+    let fine = match kept {
+        "" => 0,
+        _ => decimal_to_units(&format!("{kept}e{}", power + cut as i64), exponent + FINE)?,
+    };
+    let units = (fine + FINE_UNITS / 2) / FINE_UNITS;
+    if (fine - units * FINE_UNITS).abs() > within {
         return Err(AmountError::Inexact);
     }
     Ok(if negative { -units } else { units })
@@ -267,6 +283,15 @@ mod tests {
             assert_eq!(float_to_units(text, 2), Err(AmountError::Inexact), "{text}");
         }
         assert_eq!(float_to_units("1,5", 2), Err(AmountError::Malformed));
+    }
+
+    #[test]
+    fn only_estimates_are_rounded() {
+        assert_eq!(estimate_to_units("40.004", 2), Ok(4000));
+        assert_eq!(estimate_to_units("40.0051", 2), Ok(4001));
+        assert_eq!(estimate_to_units("0.000000000000000001", 2), Ok(0));
+        assert_eq!(estimate_to_units("-1.999", 2), Ok(-200));
+        assert_eq!(estimate_to_units("99999999999999", 2), Err(AmountError::TooLarge));
     }
 
     #[test]

@@ -55,7 +55,10 @@ pub fn to_json<'b>(kinds: &[BodyKind], body: &'b [u8], content_type: Option<&str
         BodyKind::FormXml(field) => {
             let packed: String = form_field(body, field, None)?.split_ascii_whitespace().collect();
             let xml = base64::engine::general_purpose::STANDARD
-                .decode(packed.trim_end_matches('=').to_owned() + &"===="[..(4 - packed.trim_end_matches('=').len() % 4) % 4])
+                .decode(
+                    packed.trim_end_matches('=').to_owned()
+                        + &"===="[..(4 - packed.trim_end_matches('=').len() % 4) % 4],
+                )
                 .map_err(|e| format!("the form field `{field}` is not base64: {e}"))?;
             xml_as_json(&strip_marks(decode(&xml, None).into_owned())).map(Cow::Owned)
         }
@@ -248,9 +251,8 @@ fn begin(
         write_string(out, start.name().0);
         out.push(':');
     }
-    let has = |name: &str, wanted: &str| {
-        start.attributes().flatten().any(|a| a.key.0 == name && a.value.as_ref() == wanted)
-    };
+    let has =
+        |name: &str, wanted: &str| start.attributes().flatten().any(|a| a.key.0 == name && a.value.as_ref() == wanted);
     open.push(Element { array: has("type", "array"), nil: has("nil", "true"), opened: false, text: String::new() });
     Ok(())
 }
@@ -299,7 +301,11 @@ mod tests {
         let body = b"charset=klingon&first_name=Ren%E9&mc_gross=19.50";
         assert!(text(&[BodyKind::Form], body).contains("\"mc_gross\":\"19.50\""));
         assert!(text(&[BodyKind::Form], b"charset=utf-16le&a=19.50").contains("\"a\":\"19.50\""));
-        assert!(to_json(&[BodyKind::Json], b"{\"a\":\"\xE9\"}", Some("text/json; charset=ISO-8859-1")).unwrap().contains('é'));
+        assert!(
+            to_json(&[BodyKind::Json], b"{\"a\":\"\xE9\"}", Some("text/json; charset=ISO-8859-1"))
+                .unwrap()
+                .contains('é')
+        );
     }
 
     #[test]

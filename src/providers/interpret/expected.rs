@@ -51,9 +51,11 @@ fn event_json(event: &Event, received_at: Millis) -> Value {
 
 /// RFC 3339 in UTC, milliseconds where there are some.
 fn time_json(time: Option<Millis>) -> Value {
-    time.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).map_or(Value::Null, |t| match t.subsec_millisecond() {
-        0 => json!(t.to_string()),
-        _ => json!(format!("{t:.3}")),
+    time.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).map_or(Value::Null, |t| {
+        match t.subsec_millisecond() {
+            0 => json!(t.to_string()),
+            _ => json!(format!("{t:.3}")),
+        }
     })
 }
 

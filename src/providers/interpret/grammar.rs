@@ -295,6 +295,17 @@ pub enum Unit {
     Major,
 }
 
+/// What may be dropped of a number to make it whole units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exactness {
+    /// Nothing.
+    Exact,
+    /// `noise = true`: the provider sends binary floats; what lies far below the smallest unit.
+    Noise,
+    /// `estimate = true`: the provider itself only estimates (a coin's value in euros); the fraction of a unit.
+    Estimate,
+}
+
 /// One way to read an amount.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(try_from = "AmountFields")]
@@ -307,8 +318,8 @@ pub struct AmountRule {
     pub minus: Vec<Number>,
     /// The sign is dropped.
     pub abs: bool,
-    /// The provider sends binary floats: noise far below the smallest unit is dropped.
-    pub noise: bool,
+    /// What may be dropped of the number.
+    pub exactness: Exactness,
     /// The amount's own currency. In a fee it is the fee's; elsewhere another than the movement's voids this way.
     pub currency: Option<Expr>,
 }
@@ -420,7 +431,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Vec1<T> {
                 while let Some(one) = list.next_element()? {
                     all.push(one);
                 }
-                if all.is_empty() { Err(A::Error::custom("an empty array says nothing: leave it out")) } else { Ok(Vec1(all)) }
+                if all.is_empty() {
+                    Err(A::Error::custom("an empty array says nothing: leave it out"))
+                } else {
+                    Ok(Vec1(all))
+                }
             }
         }
         deserializer.deserialize_any(V(PhantomData))
@@ -440,9 +455,8 @@ macro_rules! from_text {
     };
 }
 
-from_text!(BodyKind, |text| BodyKind::parse(text).ok_or_else(|| format!(
-    "`{text}` is no kind of body: write json, form, form_json:FIELD or form_base64_xml:FIELD"
-)));
+from_text!(BodyKind, |text| BodyKind::parse(text)
+    .ok_or_else(|| format!("`{text}` is no kind of body: write json, form, form_json:FIELD or form_base64_xml:FIELD")));
 from_text!(Pointer, Pointer::parse);
 from_text!(TypePattern, |text| match text.strip_suffix('*') {
     _ if text.is_empty() => Err("an empty type: write the provider's name of it".into()),
@@ -522,10 +536,14 @@ impl TryFrom<ExprFields> for Number {
     type Error = String;
     fn try_from(f: ExprFields) -> Result<Number, String> {
         match f {
-            ExprFields { join: None, from: None, find: None, sum: Some(list), sum_of: None, .. } if !list.is_empty() => {
+            ExprFields { join: None, from: None, find: None, sum: Some(list), sum_of: None, .. }
+                if !list.is_empty() =>
+            {
                 Ok(Number::Sum(list))
             }
-            ExprFields { join: None, from: None, find: None, sum: None, sum_of: Some(array), item: Some(item), .. } => {
+            ExprFields {
+                join: None, from: None, find: None, sum: None, sum_of: Some(array), item: Some(item), ..
+            } => {
                 let (at, array) = place(&array)?;
                 Ok(Number::SumOf { place: at, array, item, wanted: wanted(f.wanted)? })
             }
@@ -538,7 +556,9 @@ impl TryFrom<ExprFields> for Expr {
     type Error = String;
     fn try_from(f: ExprFields) -> Result<Expr, String> {
         if f.sum.is_some() || f.sum_of.is_some() || f.item.is_some() {
-            return Err("a sum stands only in amounts, as { sum = [..] } or { sum_of = \"/array\", item = \"/field\" }".into());
+            return Err(
+                "a sum stands only in amounts, as { sum = [..] } or { sum_of = \"/array\", item = \"/field\" }".into(),
+            );
         }
         match f {
             ExprFields { join: Some(parts), from: None, find: None, with, .. } if !parts.is_empty() => {
@@ -631,7 +651,9 @@ impl<'de> Deserialize<'de> for Word {
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Word, E> {
                 if text.is_empty() || text.starts_with(['/', '.', '^', '@', '?', '$', '=']) {
-                    return Err(E::custom(format!("`{text}`: a field is mapped with {{ from = \"{text}\", map = {{ .. }} }}")));
+                    return Err(E::custom(format!(
+                        "`{text}`: a field is mapped with {{ from = \"{text}\", map = {{ .. }} }}"
+                    )));
                 }
                 Ok(Word(Expr::Fixed(text.to_owned())))
             }
@@ -669,6 +691,8 @@ struct AmountFields {
     abs: bool,
     #[serde(default)]
     noise: bool,
+    #[serde(default)]
+    estimate: bool,
     currency: Option<Expr>,
 }
 
@@ -680,10 +704,16 @@ impl TryFrom<AmountFields> for AmountRule {
             (None, Some(number)) => (number, Unit::Major),
             _ => return Err("an amount is { minor = .. } (cents) or { major = .. } (euros), one of them".into()),
         };
-        if f.noise && unit == Unit::Minor {
-            return Err("`noise` is for major units: minor units are whole numbers".into());
-        }
-        Ok(AmountRule { number, unit, minus: f.minus, abs: f.abs, noise: f.noise, currency: f.currency })
+        let exactness = match (f.noise, f.estimate) {
+            (false, false) => Exactness::Exact,
+            _ if unit == Unit::Minor => {
+                return Err("`noise` and `estimate` are for major units: minor units are whole".into());
+            }
+            (true, false) => Exactness::Noise,
+            (false, true) => Exactness::Estimate,
+            (true, true) => return Err("`noise` or `estimate`, not both".into()),
+        };
+        Ok(AmountRule { number, unit, minus: f.minus, abs: f.abs, exactness, currency: f.currency })
     }
 }
 
@@ -703,7 +733,9 @@ impl<'de> Deserialize<'de> for TimeRule {
         impl<'de> Visitor<'de> for V {
             type Value = TimeRule;
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a time: \"/field\" (RFC 3339), { unix = .. }, { unix_ms = .. }, { naive_utc = .. }, { auto = .. }")
+                f.write_str(
+                    "a time: \"/field\" (RFC 3339), { unix = .. }, { unix_ms = .. }, { naive_utc = .. }, { auto = .. }",
+                )
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<TimeRule, E> {
                 Expr::parse(text).map(|from| TimeRule { from, clock: Clock::Rfc3339 }).map_err(E::custom)
@@ -770,7 +802,11 @@ impl<'de> Deserialize<'de> for Condition {
                 f.write_str("a condition: [\"/field\", \"eq\", \"text\"]")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Condition, A::Error> {
-                let needs = || A::Error::custom("a condition is [expression, operator, value], `exists` and `missing` without value");
+                let needs = || {
+                    A::Error::custom(
+                        "a condition is [expression, operator, value], `exists` and `missing` without value",
+                    )
+                };
                 let of: Expr = list.next_element()?.ok_or_else(needs)?;
                 let operator: String = list.next_element()?.ok_or_else(needs)?;
                 let value: Option<Constant> = list.next_element()?;
@@ -804,9 +840,7 @@ fn test(operator: &str, value: Option<Vec<String>>) -> Result<Test, String> {
         ("eq" | "ne" | "in" | "nin" | "gt" | "lt" | "starts" | "nstarts", _) => {
             Err(format!("`{operator}` does not go with this value: in and nin take an array, the others one value"))
         }
-        _ => Err(format!(
-            "`{operator}` is no operator: eq, ne, in, nin, exists, missing, gt, lt, starts, nstarts, is"
-        )),
+        _ => Err(format!("`{operator}` is no operator: eq, ne, in, nin, exists, missing, gt, lt, starts, nstarts, is")),
     }
 }
 
@@ -843,7 +877,9 @@ impl Template {
             parts.push(TemplatePart::Text(rest.to_owned()));
         }
         match parts.first() {
-            Some(TemplatePart::Text(first)) if first.starts_with('/') && !first.starts_with("//") => Ok(Template(parts)),
+            Some(TemplatePart::Text(first)) if first.starts_with('/') && !first.starts_with("//") => {
+                Ok(Template(parts))
+            }
             Some(TemplatePart::Path(..)) => Ok(Template(parts)),
             _ => Err(format!("`{text}`: a path below the provider's API begins with a fixed /")),
         }
@@ -934,7 +970,10 @@ fn applies(
     let each = each.0.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
     if let Some((at, _)) = each.first() {
         if *at == Place::Element || each[1..].iter().any(|(at, _)| *at != Place::Element) {
-            return Err("`each` goes from outer to inner: the first \"/array\" of the event, then \"./array\" of its elements".into());
+            return Err(
+                "`each` goes from outer to inner: the first \"/array\" of the event, then \"./array\" of its elements"
+                    .into(),
+            );
         }
     }
     Ok(Applies { on: on.0, answer: answer.0, option, when, each })
@@ -1177,7 +1216,9 @@ impl EventHalf {
         if let Some(like) = &event.like {
             return match rules {
                 0 if event.kind.is_none() && event.body.is_empty() => Ok(()),
-                _ => Err(format!("[event] like = \"{like}\" takes the whole event half from there: leave out the rest of it")),
+                _ => Err(format!(
+                    "[event] like = \"{like}\" takes the whole event half from there: leave out the rest of it"
+                )),
             };
         }
         if event.kind.is_none() {
@@ -1191,7 +1232,9 @@ impl EventHalf {
         }
         for (code, decimals) in &event.exponents {
             if Currency::parse(code).is_none() || *decimals > 8 {
-                return Err(format!("[event] exponents: `{code} = {decimals}` is no currency of ISO 4217 with 0 to 8 decimals"));
+                return Err(format!(
+                    "[event] exponents: `{code} = {decimals}` is no currency of ISO 4217 with 0 to 8 decimals"
+                ));
             }
         }
         if event.account_in_key && event.account.is_none() {
@@ -1204,7 +1247,7 @@ impl EventHalf {
                     bad = Some(word.to_owned());
                 }
             };
-            for mut expr in mode {
+            if let Some(mut expr) = mode {
                 expr.visit(&mut |e| match e {
                     Expr::Map { words, rest, .. } => words.values().chain(rest.as_ref()).for_each(|w| check(w)),
                     Expr::Contains { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|w| check(w)),

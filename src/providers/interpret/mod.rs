@@ -5,6 +5,8 @@
 //! made-up key. Work is linear in the body: a pointer into the event is followed once, whatever loops ask for it.
 
 pub mod expected;
+#[cfg(test)]
+mod fixtures;
 pub mod grammar;
 mod read;
 
@@ -199,7 +201,7 @@ impl Interpreter {
             event.meaning = Meaning::Ignored(format!("no rule reads the answer `{name}`"));
             return alone(event);
         }
-        self.apply(&mut event, &rules, &context, received_at);
+        self.apply(&mut event, name, &rules, &context, received_at);
         if let (Some(Err(problem)), Meaning::Effects { movements, .. }) = (mode, &event.meaning) {
             if !movements.is_empty() {
                 event.meaning = Meaning::Parked(format!("mode: {problem}"));
@@ -283,7 +285,8 @@ impl Interpreter {
             }
         };
         let woken = self.events.rules(&event.kind);
-        self.apply(&mut event, &woken, context, received_at);
+        let kind = event.kind.clone();
+        self.apply(&mut event, &kind, &woken, context, received_at);
         if let (Err(problem), Meaning::Effects { movements, entities }) = (mode, &mut event.meaning) {
             if !movements.is_empty() {
                 event.states_of_parked = std::mem::take(entities);
@@ -293,8 +296,19 @@ impl Interpreter {
         event
     }
 
+    /// Whether a rule knows this type, rather than being for every type.
+    fn names(&self, rule: Rule, kind: &str) -> bool {
+        let applies = match rule {
+            Rule::Movement(i) => &self.half.movements[i].applies,
+            Rule::Entity(i) => &self.half.entities[i].applies,
+            Rule::Fetch(i) => &self.half.fetches[i].applies,
+        };
+        let mut patterns = applies.on.iter().chain(&applies.answer);
+        patterns.any(|pattern| pattern.matches(kind) && *pattern != TypePattern::Begins(String::new()))
+    }
+
     /// Runs the rules that a type woke and settles what the event means.
-    fn apply(&self, event: &mut Event, rules: &[Rule], context: &Context<'_>, received_at: Millis) {
+    fn apply(&self, event: &mut Event, name: &str, rules: &[Rule], context: &Context<'_>, received_at: Millis) {
         let mut found = read::Found::default();
         let mut fetch = None;
         for rule in rules {
@@ -340,17 +354,18 @@ impl Interpreter {
         } else if zero {
             Meaning::Ignored("zero amount: nothing to post".into())
         } else {
-            let known = self.half.ignores.iter().find(|rule| rule.on.iter().any(|on| on.matches(&event.kind)));
-            event.known = match (known, rules.is_empty()) {
+            let known = self.half.ignores.iter().find(|rule| rule.on.iter().any(|on| on.matches(name)));
+            let meant = rules.iter().any(|rule| self.names(*rule, name));
+            event.known = match (known, meant) {
                 (Some(rule), _) if rule.ping => Known::Ping,
                 (Some(_), _) => Known::Announcement,
-                (None, false) => Known::Rule,
-                (None, true) => Known::No,
+                (None, true) => Known::Rule,
+                (None, false) => Known::No,
             };
-            Meaning::Ignored(match (unmet, known) {
-                (Some(unmet), _) => format!("no money here: {unmet} does not hold"),
-                (None, Some(rule)) => rule.because.clone(),
-                (None, None) if rules.is_empty() => format!("no rule for type `{}`", event.kind),
+            Meaning::Ignored(match (known, unmet) {
+                (None, _) if !meant => format!("no rule for type `{name}`"),
+                (_, Some(unmet)) => format!("no money moves here: it would if {unmet}"),
+                (Some(rule), None) => rule.because.clone(),
                 (None, None) => "nothing in it moves money or tells a state".into(),
             })
         };

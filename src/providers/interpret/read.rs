@@ -4,12 +4,12 @@
 //! is a problem for the caller to park, never a default. Nothing here knows which provider it reads.
 
 use super::grammar::{
-    AmountRule, Applies, Clock, Condition, EntityRule, Expr, MovementRule, Number, Place, Pointer, Template,
+    AmountRule, Applies, Clock, Condition, EntityRule, Exactness, Expr, MovementRule, Number, Place, Pointer, Template,
     TemplatePart, Test, TimeRule, Unit,
 };
 use super::{EFFECTS_MAX, ID_MAX};
 use crate::event::{Amount, EntityState, Event, Millis, Movement, Role};
-use crate::money::{Currency, Money, decimal_to_units, float_to_units};
+use crate::money::{AmountError, Currency, Money, decimal_to_units, estimate_to_units, float_to_units};
 use crate::providers::body::query_value;
 use crate::providers::json::{Kind, Value};
 use std::borrow::Cow;
@@ -245,7 +245,7 @@ impl<'x> Context<'x> {
         let sign = |text: &str| match decimal_to_units(text, 0) {
             // digits decide: an amount may be inexact or huge and still have a sign
             _ if !text.contains(|c: char| ('1'..='9').contains(&c)) => 0,
-            Err(crate::money::AmountError::Malformed) => 0,
+            Err(AmountError::Malformed) => 0,
             _ if text.trim_start().starts_with('-') => -1,
             _ => 1,
         };
@@ -327,9 +327,10 @@ impl<'x> Context<'x> {
             if rule.unit == Unit::Minor && text.contains(['.', 'e', 'E']) {
                 return Err(format!("amount `{}`: the smallest unit has no decimals", shown(text)));
             }
-            match rule.noise {
-                true => float_to_units(text, exponent),
-                false => decimal_to_units(text, exponent),
+            match rule.exactness {
+                Exactness::Exact => decimal_to_units(text, exponent),
+                Exactness::Noise => float_to_units(text, exponent),
+                Exactness::Estimate => estimate_to_units(text, exponent),
             }
             .map_err(|problem| format!("amount `{}` {}", shown(text), amount_problem(problem)))
         };
@@ -390,7 +391,9 @@ impl<'x> Context<'x> {
             };
             let Some(mut minor) = self.number(&rule.number, exponent, rule)? else { continue };
             for less in &rule.minus {
-                minor = minor.checked_sub(self.number(less, exponent, rule)?.unwrap_or(0)).ok_or("an amount is too large")?;
+                minor = minor
+                    .checked_sub(self.number(less, exponent, rule)?.unwrap_or(0))
+                    .ok_or("an amount is too large")?;
             }
             return Ok(Some(Money { minor: if rule.abs { minor.abs() } else { minor }, currency: own }));
         }
@@ -428,8 +431,7 @@ impl<'x> Context<'x> {
         let about = |problem: String| format!("{kind}: {problem}");
         let missing = |expr: &dyn fmt::Display| about(format!("required field missing: {expr}"));
         let code = self.text(&rule.currency, How::Plain).map_err(about)?.ok_or_else(|| missing(&rule.currency))?;
-        let currency =
-            Currency::parse(&code).ok_or_else(|| about(format!("unknown currency `{}`", shown(&code))))?;
+        let currency = Currency::parse(&code).ok_or_else(|| about(format!("unknown currency `{}`", shown(&code))))?;
         let amount = self
             .amount(&rule.amount, currency, false, exponents)
             .map_err(about)?
@@ -521,7 +523,9 @@ impl<'x> Context<'x> {
                     }
                     for byte in id.bytes() {
                         match byte {
-                            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => path.push(byte as char),
+                            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                                path.push(byte as char)
+                            }
                             _ => path.push_str(&format!("%{byte:02X}")),
                         }
                     }
@@ -530,7 +534,8 @@ impl<'x> Context<'x> {
                     let named = self.id(expr, "to fetch")?.ok_or_else(|| format!("nothing to fetch at {expr}"))?;
                     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~/".contains(&b);
                     let inside = named.strip_prefix(below.as_str()).is_some_and(|rest| {
-                        rest.bytes().all(plain) && rest.split('/').all(|s| !s.is_empty() && !s.bytes().all(|b| b == b'.'))
+                        rest.bytes().all(plain)
+                            && rest.split('/').all(|s| !s.is_empty() && !s.bytes().all(|b| b == b'.'))
                     });
                     if !inside {
                         return Err(format!("to fetch: `{}` is no path below {below}", shown(&named)));
@@ -543,12 +548,10 @@ impl<'x> Context<'x> {
     }
 }
 
-fn amount_problem(problem: crate::money::AmountError) -> String {
-    use crate::money::AmountError::*;
+fn amount_problem(problem: AmountError) -> String {
     match problem {
-        Malformed => "is not a plain decimal number".into(),
-        Inexact => "has a fraction of the smallest unit of its currency".into(),
-        TooLarge => "is larger than 10^15 minor units".into(),
+        AmountError::Malformed => format!("is {problem}"),
+        AmountError::Inexact | AmountError::TooLarge => problem.to_string(),
     }
 }
 
