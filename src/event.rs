@@ -53,14 +53,36 @@ pub struct Event {
     pub kind: String,
     /// Where the body says so; `None`: the source's configured mode.
     pub mode: Option<Mode>,
-    /// The provider's own account (Stripe Connect and the like), where every money event carries it.
+    /// The provider's own account (Stripe Connect and the like), where every money event carries it: part of the keys.
     pub provider_account: Option<String>,
+    /// The provider's account where only some events carry it: shown, and never part of a key.
+    pub account_seen: Option<String>,
     /// The provider's clock; `None`: the time of receipt stands in.
     pub occurred_at: Option<Millis>,
     /// The provider's API version, where the body says so.
     pub api_version: Option<String>,
+    /// Who knows its type; [`Known::No`] is counted by type, so that a newcomer sees what they are missing.
+    pub known: Known,
     /// What to do with it.
     pub meaning: Meaning,
+    /// With [`Meaning::Fetch`]: how the answer is read (`event`, or the name its rules carry).
+    pub answer: Option<String>,
+    /// With [`Meaning::Parked`]: the states of objects that could be read all the same; they are no money and need not wait.
+    pub states_of_parked: Vec<EntityState>,
+}
+
+/// Who knows the type of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Known {
+    /// A rule for money, for a state, or for a fetch (whether or not its conditions hold).
+    #[default]
+    Rule,
+    /// The provider's file lists it as an announcement without money of its own.
+    Announcement,
+    /// A test call from the provider's dashboard.
+    Ping,
+    /// Nobody.
+    No,
 }
 
 /// What an event asks for.

@@ -1,7 +1,7 @@
 //! Money: integers in minor units with their ISO 4217 currency.
 //!
 //! Never a float, also not for a moment: amounts enter as the text that was sent and leave as text. A conversion that
-//! is not exact is an error for the caller to park; nothing is rounded here.
+//! is not exact is an error for the caller to park; nothing is rounded, save estimates by a function that says so.
 
 use std::fmt;
 
@@ -129,8 +129,14 @@ pub enum AmountError {
     TooLarge,
 }
 
-/// Reads a decimal number (`49.99`, `-5`, `1.2345E1`) into units of 10^-`exponent`, exactly or not at all.
-pub fn decimal_to_minor(text: &str, exponent: u8) -> Result<i64, AmountError> {
+/// A decimal number as it was written: value = ±digits · 10^power.
+struct Decimal<'t> {
+    negative: bool,
+    digits: std::borrow::Cow<'t, str>, // without leading zeros; empty for 0
+    power: i64,
+}
+
+fn read_decimal(text: &str) -> Result<Decimal<'_>, AmountError> {
     let text = text.trim();
     let (negative, text) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -146,32 +152,75 @@ pub fn decimal_to_minor(text: &str, exponent: u8) -> Result<i64, AmountError> {
     if (whole.is_empty() && fraction.is_empty()) || !plain(whole) || !plain(fraction) || mantissa.ends_with('.') {
         return Err(AmountError::Malformed);
     }
-    let digits: String = [whole, fraction].concat();
-    let digits = digits.trim_start_matches('0');
-    if digits.is_empty() {
-        return Ok(0);
-    }
-    // value = digits * 10^(power - fraction.len()); we want it in units of 10^-exponent
-    let shift = power as i64 - fraction.len() as i64 + exponent as i64;
-    let digits = if shift < 0 {
-        let cut = shift.unsigned_abs() as usize;
-        if cut > digits.len() || !digits[digits.len() - cut..].bytes().all(|b| b == b'0') {
-            return Err(AmountError::Inexact);
-        }
-        digits[..digits.len() - cut].to_owned()
-    } else if digits.len() as i64 + shift > 16 {
-        return Err(AmountError::TooLarge);
-    } else {
-        format!("{digits}{}", "0".repeat(shift as usize))
+    let power = i64::from(power) - fraction.len() as i64;
+    let digits = match fraction {
+        "" => std::borrow::Cow::Borrowed(whole.trim_start_matches('0')),
+        _ => [whole, fraction].concat().trim_start_matches('0').to_owned().into(),
     };
+    Ok(Decimal { negative, digits, power })
+}
+
+/// Reads a decimal number (`49.99`, `-5`, `1.2345E1`) into units of 10^-`exponent`, exactly or not at all.
+pub fn decimal_to_minor(text: &str, exponent: u8) -> Result<i64, AmountError> {
+    decimal_to_units(text, i32::from(exponent))
+}
+
+/// Like [`decimal_to_minor`], for any power of ten: with -2, `500000` is 5000 units of 10^2 (a provider that counts
+/// hundredths of a currency that has none).
+pub fn decimal_to_units(text: &str, exponent: i32) -> Result<i64, AmountError> {
+    let Decimal { negative, digits, power } = read_decimal(text)?;
     if digits.is_empty() {
         return Ok(0);
     }
-    let minor: i64 = digits.parse().map_err(|_| AmountError::TooLarge)?;
+    let shift = power + i64::from(exponent);
+    let cut = usize::try_from(-shift).unwrap_or(0);
+    if cut >= digits.len() && cut > 0 || !digits[digits.len() - cut..].bytes().all(|b| b == b'0') {
+        return Err(AmountError::Inexact);
+    }
+    if digits.len() as i64 + shift > 16 {
+        return Err(AmountError::TooLarge);
+    }
+    let zeros = u32::try_from(shift).unwrap_or(0);
+    let minor = digits[..digits.len() - cut].parse::<i64>().map_err(|_| AmountError::TooLarge)? * 10_i64.pow(zeros);
     if minor > AMOUNT_MAX {
         return Err(AmountError::TooLarge);
     }
     Ok(if negative { -minor } else { minor })
+}
+
+/// For senders whose numbers went through a binary float: drops what lies less than a hundred-thousandth of a unit
+/// beside a whole number of units (`9.990000000000002` is 999 cents); anything else is inexact as ever.
+pub fn float_to_units(text: &str, exponent: i32) -> Result<i64, AmountError> {
+    nearest_units(text, exponent, 10)
+}
+
+/// For amounts that are estimates in the first place (the value of a coin in euros): the nearest whole number of units.
+pub fn estimate_to_units(text: &str, exponent: i32) -> Result<i64, AmountError> {
+    nearest_units(text, exponent, FINE_UNITS)
+}
+
+const FINE: i32 = 6;
+const FINE_UNITS: i64 = 1_000_000;
+
+/// The nearest whole number of units, if it is no more than `within` millionths of a unit away.
+fn nearest_units(text: &str, exponent: i32, within: i64) -> Result<i64, AmountError> {
+    let exact = decimal_to_units(text, exponent);
+    if exact != Err(AmountError::Inexact) {
+        return exact;
+    }
+    let Decimal { negative, digits, power } = read_decimal(text)?;
+    // whatever lies below a millionth of a unit is cut off
+    let cut = usize::try_from(-(power + i64::from(exponent + FINE))).unwrap_or(0).min(digits.len());
+    let kept = &digits[..digits.len() - cut];
+    let fine = match kept {
+        "" => 0,
+        _ => decimal_to_units(&format!("{kept}e{}", power + cut as i64), exponent + FINE)?,
+    };
+    let units = (fine + FINE_UNITS / 2) / FINE_UNITS;
+    if (fine - units * FINE_UNITS).abs() > within {
+        return Err(AmountError::Inexact);
+    }
+    Ok(if negative { -units } else { units })
 }
 
 #[cfg(test)]
@@ -212,6 +261,37 @@ mod tests {
         assert_eq!(decimal_to_minor("10000000000000", 2), Ok(AMOUNT_MAX));
         assert_eq!(decimal_to_minor("10000000000000.01", 2), Err(AmountError::TooLarge));
         assert_eq!(decimal_to_minor("1e400", 2), Err(AmountError::TooLarge));
+    }
+
+    #[test]
+    fn a_wire_exponent_may_differ_from_that_of_the_currency() {
+        assert_eq!(decimal_to_units("500000", -2), Ok(5000));
+        assert_eq!(decimal_to_units("500001", -2), Err(AmountError::Inexact));
+        assert_eq!(decimal_to_units("50", -2), Err(AmountError::Inexact));
+        assert_eq!(decimal_to_units("50", 2), Ok(5000));
+        assert_eq!(decimal_to_units("0", -2), Ok(0));
+    }
+
+    #[test]
+    fn only_the_noise_of_a_float_is_dropped() {
+        assert_eq!(float_to_units("9.990000000000002", 2), Ok(999));
+        assert_eq!(float_to_units("9.989999999999998", 2), Ok(999));
+        assert_eq!(float_to_units("-0.30000000000000004", 2), Ok(-30));
+        assert_eq!(float_to_units("1.2345E1", 3), Ok(12345));
+        assert_eq!(float_to_units("1e-20", 2), Ok(0));
+        for text in ["9.995", "9.994", "9.9901", "0.001", "0.0000011"] {
+            assert_eq!(float_to_units(text, 2), Err(AmountError::Inexact), "{text}");
+        }
+        assert_eq!(float_to_units("1,5", 2), Err(AmountError::Malformed));
+    }
+
+    #[test]
+    fn only_estimates_are_rounded() {
+        assert_eq!(estimate_to_units("40.004", 2), Ok(4000));
+        assert_eq!(estimate_to_units("40.0051", 2), Ok(4001));
+        assert_eq!(estimate_to_units("0.000000000000000001", 2), Ok(0));
+        assert_eq!(estimate_to_units("-1.999", 2), Ok(-200));
+        assert_eq!(estimate_to_units("99999999999999", 2), Err(AmountError::TooLarge));
     }
 
     #[test]

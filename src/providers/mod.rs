@@ -3,11 +3,16 @@
 //! The files are compiled in; a directory named in the configuration overrides or extends them. What no table can say
 //! is a named scheme in code that the file refers to. No provider's name appears in Rust outside those schemes.
 
+pub mod body;
 pub mod handshake;
+pub mod interpret;
+pub mod json;
 pub mod schemes;
 pub mod signature;
 pub mod vectors;
 
+use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule};
+use crate::postings::LedgerFacts;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -30,6 +35,24 @@ pub struct Recipe {
     /// Requests that are answered at once and are no events.
     #[serde(default)]
     pub handshake: Vec<handshake::Handshake>,
+    /// What every event has.
+    #[serde(default)]
+    pub event: EventRules,
+    /// Which types move money, and how.
+    #[serde(default, rename = "movement")]
+    pub movements: Vec<MovementRule>,
+    /// Which types carry the state of an object.
+    #[serde(default, rename = "entity")]
+    pub entities: Vec<EntityRule>,
+    /// Which types only point at an object.
+    #[serde(default, rename = "fetch")]
+    pub fetches: Vec<FetchRule>,
+    /// Which types are known and ask for nothing.
+    #[serde(default, rename = "ignore")]
+    pub ignores: Vec<IgnoreRule>,
+    /// How its money looks in the ledger.
+    #[serde(default)]
+    pub ledger: LedgerFacts,
 }
 
 /// Why a provider's file cannot be used. Names the file, the line where TOML knows it, and what would be right.
@@ -89,7 +112,28 @@ impl Catalog {
                 .iter()
                 .find(|(.., text)| text.lines().any(|line| line.starts_with("aliases") && line.contains(&quoted)))
         })?;
-        Some(Recipe::read(file, text))
+        Some(Recipe::read(file, text).and_then(|recipe| self.with_borrowed_events(file, recipe)))
+    }
+
+    /// Puts the event half of the file named by `[event] like` in its place.
+    fn with_borrowed_events(&self, file: &str, mut recipe: Recipe) -> Result<Recipe, RecipeError> {
+        let Some(name) = recipe.event.like.take() else { return Ok(recipe) };
+        let fail = |problem: String| RecipeError { file: file.to_owned(), problem };
+        let (_, from, text) = self
+            .files
+            .iter()
+            .find(|(known, ..)| *known == name)
+            .ok_or_else(|| fail(format!("[event] like = \"{name}\": there is no {name}.toml")))?;
+        let lender = Recipe::read(from, text)?;
+        if lender.event.like.is_some() {
+            return Err(fail(format!("[event] like = \"{name}\": that file borrows its events itself")));
+        }
+        recipe.event = lender.event;
+        recipe.movements = lender.movements;
+        recipe.entities = lender.entities;
+        recipe.fetches = lender.fetches;
+        recipe.ignores = lender.ignores;
+        Ok(recipe)
     }
 }
 
@@ -100,6 +144,18 @@ impl Recipe {
         let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
         recipe.signature.check().map_err(fail)?;
         recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
+        recipe.events().check().map_err(fail)?;
         Ok(recipe)
+    }
+
+    /// The event half, for [`interpret::Interpreter::new`].
+    pub fn events(&self) -> EventHalf {
+        EventHalf {
+            event: self.event.clone(),
+            movements: self.movements.clone(),
+            entities: self.entities.clone(),
+            fetches: self.fetches.clone(),
+            ignores: self.ignores.clone(),
+        }
     }
 }
