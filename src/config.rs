@@ -92,7 +92,7 @@ pub struct SourceConfig {
     pub mode: Option<Spanned<String>>,
     /// The live signing secrets.
     #[serde(default)]
-    pub secrets: Vec<SecretConfig>,
+    pub secrets: Vec<Spanned<SecretConfig>>,
     /// The largest body in bytes.
     #[serde(default = "default_body_max")]
     pub body_max: u64,
@@ -149,16 +149,16 @@ pub enum Ack {
 #[serde(untagged)]
 pub enum SecretConfig {
     /// `env:NAME` or `file:PATH`; its name is that text.
-    Plain(Spanned<String>),
+    Plain(String),
     /// With a name and an optional end.
     Named {
         /// Shown in rows, pages and logs.
         name: String,
         /// `env:NAME` or `file:PATH`.
-        value: Spanned<String>,
+        value: String,
         /// RFC 3339; after it the secret matches nothing.
         #[serde(default)]
-        ends: Option<Spanned<String>>,
+        ends: Option<String>,
     },
 }
 
@@ -245,7 +245,11 @@ impl Loaded {
             Ok(config) => Ok(Loaded { config, text }),
             Err(e) => {
                 let line = e.span().map_or(0, |span| line_of(&text, span.start));
-                Err(vec![Fault { line, what: e.message().trim().to_owned(), hint: "see `postonce init stripe` for a file that works".into() }])
+                Err(vec![Fault {
+                    line,
+                    what: e.message().trim().to_owned(),
+                    hint: "see `postonce init stripe` for a file that works".into(),
+                }])
             }
         }
     }
@@ -263,7 +267,9 @@ fn line_of(text: &str, at: usize) -> usize {
 /// Reads a secret by `env:NAME` or `file:PATH`. The error says what is wrong with the place, never what was in it.
 pub fn secret_from(place: &str) -> Result<String, String> {
     let text = match place.split_once(':') {
-        Some(("env", name)) => std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"))?,
+        Some(("env", name)) => {
+            std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"))?
+        }
         Some(("file", path)) => std::fs::read_to_string(path).map_err(|e| format!("cannot read {path}: {e}"))?,
         _ => return Err("a secret is named by env:NAME or file:PATH, never written here".into()),
     };

@@ -41,14 +41,17 @@ impl Server {
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
         engine.start(waking)?;
-        let proxies = Proxies { trusted: config.trusted_proxies.clone(), ..Proxies::default() };
-        let limits = Limits { proxies, ..Limits::default() };
+        let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
         let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
         let (router, handler) = (hooks.clone(), hooks);
-        let public = Front::start(public, limits, move |head, client| router.route(head, client), move |request, reply| {
-            handler.handle(request, reply)
-        })
+        let public = Front::start(
+            public,
+            Limits::default(),
+            proxies,
+            move |head, client| router.route(head, client),
+            move |request, reply| handler.handle(request, reply),
+        )
         .map_err(|e| Error::Unavailable(e.to_string()))?;
         let operator = crate::operator::start(operator, engine.clone(), config)?;
         Ok(Server { engine, public: Some(public), operator: Some(operator) })
@@ -81,8 +84,12 @@ impl Server {
 fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
     edge::listen(address).map_err(|e| {
         let hint = match e.kind() {
-            std::io::ErrorKind::AddrInUse => format!("another program listens there (`ss -ltnp`): stop it, or use --{name} with another port"),
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 need rights: use one above and a proxy in front".to_owned(),
+            std::io::ErrorKind::AddrInUse => {
+                format!("another program listens there (`ss -ltnp`): stop it, or use --{name} with another port")
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need rights: use one above and a proxy in front".to_owned()
+            }
             std::io::ErrorKind::AddrNotAvailable => "that address is not one of this machine's".to_owned(),
             _ => format!("see --{name}"),
         };
@@ -115,7 +122,11 @@ impl Hooks {
             return Route::Answer(problem(405, "method_not_allowed", what).with_header("Allow", "POST, GET, HEAD"));
         }
         if !source.allows(client.address) {
-            return Route::Answer(problem(403, "address_not_allowed", "this address is not in the source's allow_from"));
+            return Route::Answer(problem(
+                403,
+                "address_not_allowed",
+                "this address is not in the source's allow_from",
+            ));
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
@@ -134,14 +145,8 @@ impl Hooks {
         let (path, query) = (head.path(), head.query().unwrap_or_default());
         let url = format!("{}{}", self.base, head.target());
         let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
-        let incoming = Incoming {
-            method: head.method.as_str(),
-            url: &url,
-            path,
-            query,
-            headers: &headers,
-            body: body.clone(),
-        };
+        let incoming =
+            Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
         let shared = self.shared.clone();
         let later = Later::new(reply);
         let stored = later.clone();
@@ -158,7 +163,9 @@ impl Hooks {
         match receive(self.shared.store.gate(), source, incoming, done) {
             Answer::Later => {}
             Answer::Handshake(answer) => {
-                let response = Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body);
+                let response = Response::new(answer.status)
+                    .with_header("Content-Type", answer.content_type)
+                    .with_body(answer.body);
                 later.send(response);
             }
             Answer::Refused(refusal) => {
@@ -170,14 +177,23 @@ impl Hooks {
                 let what = format!("the content encoding {encoding:?} is not read here; gzip is");
                 later.send(problem(415, "unknown_encoding", &what));
             }
-            Answer::TooLarge => later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes")),
+            Answer::TooLarge => {
+                later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"))
+            }
             Answer::BadGzip => later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")),
             Answer::Unavailable(error) => later.send(unavailable(&error)),
         }
     }
 
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(&self, source: &Source, refusal: &Refusal, url: &str, headers: &[(&str, &[u8])], request: &Request) {
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        url: &str,
+        headers: &[(&str, &[u8])],
+        request: &Request,
+    ) {
         let delivery = Delivery {
             method: request.head.method.as_str(),
             url,

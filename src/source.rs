@@ -53,7 +53,8 @@ impl Source {
     pub fn build(loaded: &Loaded, config: &SourceConfig, catalog: &Catalog, faults: &mut Vec<Fault>) -> Option<Source> {
         let name = config.name.get_ref();
         let before = faults.len();
-        let mut fault = |line: usize, what: String, hint: &str| faults.push(Fault { line, what, hint: hint.to_owned() });
+        let mut fault =
+            |line: usize, what: String, hint: &str| faults.push(Fault { line, what, hint: hint.to_owned() });
         let line = loaded.line(&config.name);
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
             fault(line, format!("source name {name:?} cannot be part of a path"), "use letters, digits, - and _");
@@ -65,19 +66,25 @@ impl Source {
             fault(line, format!("source {name}: body_max {} is out of range", config.body_max), "1 to 33554432 bytes");
         }
         let mode = config.mode().unwrap_or_else(|what| {
-            fault(config.mode.as_ref().map_or(line, |m| loaded.line(m)), format!("source {name}: {what}"), "mode = \"live\"");
+            fault(
+                config.mode.as_ref().map_or(line, |m| loaded.line(m)),
+                format!("source {name}: {what}"),
+                "mode = \"live\"",
+            );
             None
         });
         let mut secrets = Vec::new();
         for secret in &config.secrets {
-            match read_secret(secret) {
+            match read_secret(secret.get_ref()) {
                 Ok(secret) => secrets.push(secret),
-                Err((value, what)) => fault(loaded.line(value), format!("source {name}: {what}"), "env:NAME or file:PATH"),
+                Err(what) => fault(loaded.line(secret), format!("source {name}: {what}"), "env:NAME or file:PATH"),
             }
         }
         let read_key = |key: &Option<Spanned<String>>| match key {
             None => Ok(None),
-            Some(place) => secret_from(place.get_ref()).map(|key| Some(key.trim().to_owned())).map_err(|what| (loaded.line(place), what)),
+            Some(place) => secret_from(place.get_ref())
+                .map(|key| Some(key.trim().to_owned()))
+                .map_err(|what| (loaded.line(place), what)),
         };
         let api_key = read_key(&config.api_key).unwrap_or_else(|(line, what)| {
             fault(line, format!("source {name}: api_key: {what}"), "env:NAME or file:PATH");
@@ -98,9 +105,12 @@ impl Source {
         };
         let (own, event): (Vec<_>, Vec<_>) =
             config.options.clone().into_iter().partition(|(key, _)| recipe.signature.settings.contains_key(key));
-        let options = Options { tolerance_s: config.tolerance, settings: own.into_iter().collect(), ..Options::default() };
+        let options =
+            Options { tolerance_s: config.tolerance, settings: own.into_iter().collect(), ..Options::default() };
         let verifier = Verifier::new(&recipe.signature, &secrets, &options)
-            .map_err(|e| fault(line, format!("source {name}: {e}"), "set `secrets` to what the provider's dashboard shows"))
+            .map_err(|e| {
+                fault(line, format!("source {name}: {e}"), "set `secrets` to what the provider's dashboard shows")
+            })
             .ok();
         let interpreter = Interpreter::new(&recipe.events(), &event.into_iter().collect())
             .map_err(|e| fault(line, format!("source {name}: {e}"), "see `postonce providers show`"))
@@ -168,19 +178,18 @@ pub fn matches(pattern: &str, word: &str) -> bool {
     }
 }
 
-fn read_secret(config: &SecretConfig) -> std::result::Result<Secret, (&Spanned<String>, String)> {
+fn read_secret(config: &SecretConfig) -> std::result::Result<Secret, String> {
     let (name, value, ends) = match config {
-        SecretConfig::Plain(place) => (place.get_ref().as_str(), place, None),
-        SecretConfig::Named { name, value, ends } => (name.as_str(), value, ends.as_ref()),
+        SecretConfig::Plain(place) => (place, place, None),
+        SecretConfig::Named { name, value, ends } => (name, value, ends.as_ref()),
     };
-    let text = secret_from(value.get_ref()).map_err(|what| (value, what))?;
-    let (mut secret, trimmed) = Secret::pasted(name, &text);
+    let (mut secret, trimmed) = Secret::pasted(name, &secret_from(value)?);
     if trimmed {
         log::info!("secret {name}: white space around it was taken off");
     }
     if let Some(ends) = ends {
         let at: jiff::Timestamp =
-            ends.get_ref().parse().map_err(|_| (ends, format!("secret {name}: `ends` is no time (2026-12-31T00:00:00Z)")))?;
+            ends.parse().map_err(|_| format!("secret {name}: `ends` is no time (2026-12-31T00:00:00Z)"))?;
         secret.ends_at_ms = Some(at.as_millisecond());
     }
     Ok(secret)

@@ -40,10 +40,6 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Take up now what was claimed and never finished, in a server that is not running.
     Sweep(Database),
-    /// Prove it on this machine: kill the server at random, replay everything, compare the ledgers.
-    Torture(Torture),
-    /// Measure this machine: ratios against plain SQLite in one run.
-    Bench(Bench),
     /// The version, and that of SQLite.
     Version,
 }

@@ -3,7 +3,7 @@
 //! Exit codes: 0 fine, 1 found something, 2 wrong usage, 3 could not do it. An error is two lines, `error:` and `try:`.
 
 mod args;
-mod bench;
+
 mod check;
 mod init;
 mod list;
@@ -12,7 +12,6 @@ mod output;
 mod replay;
 mod send;
 mod serve;
-mod torture;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -52,8 +51,6 @@ pub fn main() -> ExitCode {
         Command::Entities(args) => list::entities(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
-        Command::Torture(args) => torture::run(args),
-        Command::Bench(args) => bench::run(args),
         Command::Version => output::version(),
     };
     match outcome {

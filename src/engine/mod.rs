@@ -72,7 +72,12 @@ pub struct Engine {
 
 impl Engine {
     /// Opens the file and compiles the sources; nothing moves yet.
-    pub fn open(database: &Path, sources: Vec<Source>, endpoints: Vec<Endpoint>, options: &Options) -> Result<(Engine, Waking)> {
+    pub fn open(
+        database: &Path,
+        sources: Vec<Source>,
+        endpoints: Vec<Endpoint>,
+        options: &Options,
+    ) -> Result<(Engine, Waking)> {
         let store = Store::open(database, options)?;
         let (wake_worker, worker) = bounded(1);
         let (wake_sender, sender) = bounded(1);
@@ -202,7 +207,10 @@ pub fn build(loaded: &Loaded) -> std::result::Result<(Vec<Source>, Vec<Endpoint>
 /// Signs outgoing messages the way Standard Webhooks says, with the same code that verifies incoming ones.
 fn signer(text: &str) -> std::result::Result<Verifier, String> {
     let catalog = Catalog::open(None).map_err(|e| e.to_string())?;
-    let recipe = catalog.recipe("standard_webhooks").ok_or("the file of Standard Webhooks is missing")?.map_err(|e| e.to_string())?;
+    let recipe = catalog
+        .recipe("standard_webhooks")
+        .ok_or("the file of Standard Webhooks is missing")?
+        .map_err(|e| e.to_string())?;
     let (secret, _) = Secret::pasted("deliver", text);
     Verifier::new(&recipe.signature, &[secret], &SignatureOptions::default()).map_err(|e| e.to_string())
 }

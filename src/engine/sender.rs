@@ -79,7 +79,9 @@ fn attempt(shared: &Shared, due: DueMessage, noted: &Sender<Attempt>) {
         retry_in: Some(60_000),
     };
     let attempt = match (shared.endpoints.get(&due.endpoint), deliver::compose(&shared.store, &due)) {
-        (None, _) => Attempt { retry_in: None, ..refused(format!("there is no endpoint {} in the configuration", due.endpoint)) },
+        (None, _) => {
+            Attempt { retry_in: None, ..refused(format!("there is no endpoint {} in the configuration", due.endpoint)) }
+        }
         (_, Err(e)) => refused(e.to_string()),
         (Some(endpoint), Ok(message)) => {
             let message: Message = message;
@@ -100,7 +102,11 @@ fn note(shared: &Shared, noted_in: &Receiver<Attempt>, under_way: &mut HashMap<i
         match &attempt.error {
             None => shared.counts.sent.fetch_add(1, Relaxed),
             Some(error) => {
-                log::info!("message {} to {}: {error}", attempt.message, under_way.get(&attempt.message).map_or("?", |e| e));
+                log::info!(
+                    "message {} to {}: {error}",
+                    attempt.message,
+                    under_way.get(&attempt.message).map_or("?", |e| e)
+                );
                 shared.counts.send_failures.fetch_add(1, Relaxed)
             }
         };
@@ -115,7 +121,13 @@ fn note(shared: &Shared, noted_in: &Receiver<Attempt>, under_way: &mut HashMap<i
     }
 }
 
-fn wait(shared: &Shared, wake: &Receiver<()>, noted_in: &Receiver<Attempt>, noted: &Sender<Attempt>, under_way: &HashMap<i64, String>) {
+fn wait(
+    shared: &Shared,
+    wake: &Receiver<()>,
+    noted_in: &Receiver<Attempt>,
+    noted: &Sender<Attempt>,
+    under_way: &HashMap<i64, String>,
+) {
     let next = shared.store.read(outbox::next_due).ok().flatten();
     let wait = match next {
         _ if shared.is_stopping() => 50,

@@ -99,7 +99,9 @@ impl Worker<'_> {
     fn wait(&mut self, wake: &Receiver<()>) {
         let next = self.shared.store.read(raw::next_due).ok().flatten();
         let wait = match next {
-            Some(due) if !self.in_flight.is_empty() || !self.unreleased.is_empty() => (due - clock::steady()).clamp(50, 1000),
+            Some(due) if !self.in_flight.is_empty() || !self.unreleased.is_empty() => {
+                (due - clock::steady()).clamp(50, 1000)
+            }
             Some(due) => (due - clock::steady()).clamp(1, sweep::EVERY),
             None => sweep::EVERY,
         };
@@ -159,7 +161,10 @@ impl Worker<'_> {
         if !APPLY.exhausted(due.attempts) {
             self.shared.store.write(move |tx| raw::count_attempt(tx, id))?;
         }
-        self.take(taken.into_iter().map(|(due, body)| (Due { attempts: due.attempts + 1, ..due }, body)).collect(), true);
+        self.take(
+            taken.into_iter().map(|(due, body)| (Due { attempts: due.attempts + 1, ..due }, body)).collect(),
+            true,
+        );
         while !self.in_flight.is_empty() && !self.shared.is_stopping() {
             self.pause(Duration::from_millis(50));
             self.collect();
@@ -193,7 +198,9 @@ impl Worker<'_> {
             return Ask::End(due.id, State::Dead, "its bytes are past their retention".into());
         };
         match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.received_at))) {
-            Ok(Read::Event(event)) => Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted })),
+            Ok(Read::Event(event)) => {
+                Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted }))
+            }
             Ok(Read::Batch(items)) => Ask::Split(due.id, items),
             Err(_) => Ask::Fail(due.id, tried + 1, counted, "reading it panicked".into()),
         }

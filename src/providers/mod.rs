@@ -11,8 +11,8 @@ pub mod schemes;
 pub mod signature;
 pub mod vectors;
 
-use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule};
 use crate::postings::LedgerFacts;
+use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -50,9 +50,49 @@ pub struct Recipe {
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
+    /// An invented event, for `postonce send`, the demo and the proofs.
+    pub sample: Option<Sample>,
     /// How its money looks in the ledger.
     #[serde(default)]
     pub ledger: LedgerFacts,
+}
+
+/// An invented event of a provider.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// The body, where `{reference}`, `{amount}` (minor units), `{account}`, `{event}`, `{seconds}` (Unix) and `{time}` (RFC 3339) are filled in.
+    pub body: String,
+    /// Further headers, filled in alike.
+    #[serde(default)]
+    pub headers: std::collections::BTreeMap<String, String>,
+}
+
+/// What an invented event says.
+#[derive(Debug, Clone)]
+pub struct SampleFields<'a> {
+    /// The movement's reference.
+    pub reference: &'a str,
+    /// Minor units.
+    pub amount: i64,
+    /// The customer.
+    pub account: &'a str,
+    /// The event's id.
+    pub event: &'a str,
+    /// When, in milliseconds since 1970.
+    pub at: crate::event::Millis,
+}
+
+impl Sample {
+    /// Fills in the body, or a header's value.
+    pub fn fill(&self, text: &str, fields: &SampleFields) -> String {
+        text.replace("{reference}", fields.reference)
+            .replace("{amount}", &fields.amount.to_string())
+            .replace("{account}", fields.account)
+            .replace("{event}", fields.event)
+            .replace("{seconds}", &(fields.at / 1000).to_string())
+            .replace("{time}", &crate::clock::rfc3339(fields.at / 1000 * 1000))
+    }
 }
 
 /// Why a provider's file cannot be used. Names the file, the line where TOML knows it, and what would be right.

@@ -66,7 +66,8 @@ impl Verdict {
 
 /// Judges all vectors of a file. Fails in words when the file is not of the format or names an unknown provider.
 pub fn verify_vectors(catalog: &Catalog, text: &[u8]) -> Result<Vec<Verdict>, String> {
-    let vectors: Vec<Vector> = serde_json::from_slice(text).map_err(|e| format!("this is no list of signature vectors: {e}"))?;
+    let vectors: Vec<Vector> =
+        serde_json::from_slice(text).map_err(|e| format!("this is no list of signature vectors: {e}"))?;
     vectors.iter().map(|vector| judge(catalog, vector)).collect()
 }
 
@@ -76,13 +77,16 @@ pub fn judge(catalog: &Catalog, vector: &Vector) -> Result<Verdict, String> {
         format!("vector \"{}\": no provider \"{}\"; `postonce providers list` shows all", vector.name, vector.provider)
     })?;
     let recipe = recipe.map_err(|e| e.to_string())?;
-    let body = STANDARD.decode(&vector.body_base64).map_err(|e| format!("vector \"{}\": body_base64: {e}", vector.name))?;
-    let verdict = |accepted: bool, reason: &str| Verdict { name: vector.name.clone(), accepted, reason: reason.to_owned() };
+    let body =
+        STANDARD.decode(&vector.body_base64).map_err(|e| format!("vector \"{}\": body_base64: {e}", vector.name))?;
+    let verdict =
+        |accepted: bool, reason: &str| Verdict { name: vector.name.clone(), accepted, reason: reason.to_owned() };
     let verifier = match Verifier::new(&recipe.signature, &vector.secrets(), &vector.options()) {
         Ok(verifier) => verifier,
         Err(_) => return Ok(verdict(false, "secret_unusable")),
     };
-    let headers: Vec<(&str, &[u8])> = vector.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let headers: Vec<(&str, &[u8])> =
+        vector.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     let delivery = Delivery { headers: &headers, body: &body, ..delivery_at(&vector.method, &vector.url) };
     let now_ms = vector.now.saturating_mul(1000);
     if vector.method == "GET"
@@ -141,7 +145,10 @@ impl Vector {
             _ => BTreeMap::new(),
         };
         let answer = move |request: &KeyRequest<'_>| {
-            fetched.get(request.url).map(|pem| pem.clone().into_bytes()).ok_or_else(|| "is not among the fetched certificates".to_owned())
+            fetched
+                .get(request.url)
+                .map(|pem| pem.clone().into_bytes())
+                .ok_or_else(|| "is not among the fetched certificates".to_owned())
         };
         let trust_roots = match self.secret_kind.as_deref() {
             Some("trusted_root_certificate_der_base64") => self.secrets.clone(),
@@ -166,7 +173,8 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let full = ["../shared/vectors/signatures", "../shared/vectors/signatures_docs"].map(|path| root.join(path));
         let shared = std::env::var_os("POSTONCE_VECTORS").map(PathBuf::from);
-        let mut all: Vec<PathBuf> = shared.into_iter().flat_map(|p| [p.join("signatures"), p.join("signatures_docs")]).collect();
+        let mut all: Vec<PathBuf> =
+            shared.into_iter().flat_map(|p| [p.join("signatures"), p.join("signatures_docs")]).collect();
         all.extend(full);
         all.push(root.join("tests/vectors/signatures"));
         all.into_iter().filter(|path| path.is_dir()).collect()
@@ -175,11 +183,13 @@ mod tests {
     fn all() -> Vec<Vector> {
         let mut vectors = Vec::new();
         for folder in folders() {
-            let mut files: Vec<_> = std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+            let mut files: Vec<_> =
+                std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
             files.sort();
             for file in files {
                 let text = std::fs::read(&file).expect("readable");
-                let list: Vec<Vector> = serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+                let list: Vec<Vector> =
+                    serde_json::from_slice(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
                 vectors.extend(list);
             }
         }
@@ -194,7 +204,10 @@ mod tests {
             count += 1;
             let verdict = judge(&catalog, vector).expect("a verdict");
             if verdict.accepted != (vector.expect == "accept") {
-                wrong.push(format!("{} {}: {} expected, {}", vector.provider, vector.name, vector.expect, verdict.reason));
+                wrong.push(format!(
+                    "{} {}: {} expected, {}",
+                    vector.provider, vector.name, vector.expect, verdict.reason
+                ));
             }
         }
         assert!(count > 100, "only {count} vectors");
@@ -207,7 +220,10 @@ mod tests {
         for vector in all().iter().filter(|vector| vector.class == "edge") {
             let verdict = judge(&catalog, vector).expect("a verdict");
             if verdict.accepted != (vector.expect == "accept") {
-                wrong.push(format!("{} {}: {} expected, {}", vector.name,vector.provider,  vector.expect, verdict.reason));
+                wrong.push(format!(
+                    "{} {}: {} expected, {}",
+                    vector.name, vector.provider, vector.expect, verdict.reason
+                ));
             }
         }
         wrong.sort();

@@ -68,7 +68,13 @@ fn post(tx: &Tx, won: &Won, movement: &Movement) -> Result<Option<i64>> {
         let mut entry = entry(tx, won, movement, &reference, amount, rule)?;
         let holder = entry.account.clone();
         let booked = postings::booked(movement, amount, facts);
-        entry.postings.extend(posting(won.book, rule.debit, rule.credit, &holder, Money { minor: booked, ..money(movement) }));
+        entry.postings.extend(posting(
+            won.book,
+            rule.debit,
+            rule.credit,
+            &holder,
+            Money { minor: booked, ..money(movement) },
+        ));
         if let Some(fee) = movement.fee {
             entry.postings.extend(posting(won.book, postings::FEES, postings::CLEARING, &None, fee));
         }
@@ -161,7 +167,13 @@ fn correct(tx: &Tx, won: &Won, movement: &Movement, difference: i64) -> Result<O
     entry.parent = Some(movement.reference.clone());
     entry.note = Some(format!("an announcement of {} {} named another amount", movement.kind, movement.reference));
     let holder = entry.account.clone();
-    entry.postings.extend(posting(won.book, rule.debit, rule.credit, &holder, Money { minor: difference, ..money(movement) }));
+    entry.postings.extend(posting(
+        won.book,
+        rule.debit,
+        rule.credit,
+        &holder,
+        Money { minor: difference, ..money(movement) },
+    ));
     let journal = ledger::append(tx, &entry)?;
     claims::done(tx, won.book, CORRECTION, &key, won.raw_event, Some(journal))?;
     Ok(Some(journal))
@@ -199,7 +211,13 @@ fn late_fee(tx: &Tx, won: &Won, movement: &Movement) -> Result<()> {
     entry.currency = fee.currency;
     entry.tax = None;
     entry.parent = Some(movement.reference.clone());
-    entry.postings.extend(posting(won.book, postings::FEES, postings::CLEARING, &None, Money { minor: difference, ..fee }));
+    entry.postings.extend(posting(
+        won.book,
+        postings::FEES,
+        postings::CLEARING,
+        &None,
+        Money { minor: difference, ..fee },
+    ));
     let journal = ledger::append(tx, &entry)?;
     claims::done(tx, won.book, "fee", &reference, won.raw_event, Some(journal))
 }

@@ -102,7 +102,9 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         Meaning::Effects { movements, entities } => (movements, entities),
         Meaning::Ignored(why) => return end(State::Ignored, why),
         Meaning::Parked(why) => return end(State::Parked, why),
-        Meaning::Fetch(what) => return end(State::Parked, &format!("needs {what} fetched: give the source an api_key")),
+        Meaning::Fetch(what) => {
+            return end(State::Parked, &format!("needs {what} fetched: give the source an api_key"));
+        }
     };
     if !source.trusts_unsigned_fields && movements.iter().any(|m| m.unconfirmed) {
         return end(
@@ -174,7 +176,9 @@ fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Resul
     }
     let mut plan: Vec<Planned> = Vec::with_capacity(movements.len());
     for movement in movements {
-        let here = |kind: &str| plan.iter().any(|p| matches!(p, Planned::Post(m) if m.kind == kind && m.reference == movement.reference));
+        let here = |kind: &str| {
+            plan.iter().any(|p| matches!(p, Planned::Post(m) if m.kind == kind && m.reference == movement.reference))
+        };
         if let Some(prior) = &movement.if_prior
             && !here(prior)
             && !claims::find(tx.conn, book, prior, &movement.reference)?.is_some_and(|row| row.done)
@@ -238,14 +242,22 @@ fn win_movement(tx: &Tx, book: i64, raw_event: i64, movement: &Movement) -> Resu
             let key = format!("{kind}:{reference}");
             let corrected = claims::find(tx.conn, book, CORRECTION, &key)?;
             if secondary {
-                let same = matches!(corrected.and_then(|c| c.says), Some(Says::Money { amount, .. }) if amount == minor);
+                let same =
+                    matches!(corrected.and_then(|c| c.says), Some(Says::Money { amount, .. }) if amount == minor);
                 return Ok(if same {
                     Ok(Planned::Known(movement.clone()))
                 } else {
                     Err(conflict(first, crate::money::Money { minor: amount, currency: theirs }.to_string()))
                 });
             }
-            match claims::claim(tx, book, CORRECTION, &key, Says::Money { amount: minor, currency: *currency, secondary: false }, raw_event)? {
+            match claims::claim(
+                tx,
+                book,
+                CORRECTION,
+                &key,
+                Says::Money { amount: minor, currency: *currency, secondary: false },
+                raw_event,
+            )? {
                 Claim::Won => Ok(Ok(Planned::Correct(movement.clone(), minor - amount))),
                 Claim::Duplicate { .. } => Ok(Ok(Planned::Known(movement.clone()))),
                 Claim::Conflict { first, .. } => Ok(Err(conflict(first, "something else".into()))),
@@ -268,7 +280,10 @@ pub fn key_reference(movement: &Movement) -> String {
 fn one_movement_under_two_keys(movement: &Movement, reference: &str, alias: &str, other: &claims::Row) -> Result<Stop> {
     let same = matches!(&other.says, Some(Says::Money { amount, currency, .. })
         if *amount == movement.amount.minor() && *currency == movement.currency);
-    let what = format!("{} {reference} is also known as {alias}, which is posted by raw event {}", movement.kind, other.raw_event);
+    let what = format!(
+        "{} {reference} is also known as {alias}, which is posted by raw event {}",
+        movement.kind, other.raw_event
+    );
     Ok(if same { Stop(State::Duplicate, what) } else { Stop(State::Conflict, format!("{what} with another amount")) })
 }
 

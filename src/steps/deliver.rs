@@ -45,8 +45,12 @@ pub fn compose(store: &Store, due: &DueMessage) -> Result<Message> {
         let mut message = None;
         let only = ledger::EntryFilter { after: journal - 1, limit: Some(1), ..Default::default() };
         ledger::entries(conn, &only, |entry| {
-            let account = if entry.provider_account.is_empty() { String::new() } else { format!("{}:", entry.provider_account) };
-            let key = format!("{}:{}:{account}{}:{}:{}", entry.tenant, entry.provider, entry.mode, entry.kind, entry.reference);
+            let account =
+                if entry.provider_account.is_empty() { String::new() } else { format!("{}:", entry.provider_account) };
+            let key = format!(
+                "{}:{}:{account}{}:{}:{}",
+                entry.tenant, entry.provider, entry.mode, entry.kind, entry.reference
+            );
             let body = serde_json::json!({
                 "type": entry.kind,
                 "timestamp": entry.recorded_at,
@@ -103,7 +107,8 @@ fn post(endpoint: &Endpoint, message: &Message, now: Millis) -> std::result::Res
         }
     }
     let response = request.send(message.body.as_bytes()).map_err(|e| e.to_string())?;
-    let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).and_then(|v| retry_after(v, now));
+    let retry_after =
+        response.headers().get("retry-after").and_then(|v| v.to_str().ok()).and_then(|v| retry_after(v, now));
     Ok((response.status().as_u16(), retry_after))
 }
 

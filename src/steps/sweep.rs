@@ -8,8 +8,9 @@ use crate::event::Millis;
 use crate::retry;
 use crate::store::{Store, raw};
 
-/// How often the worker looks for what is due even when nobody woke it.
-pub const EVERY: Millis = 2 * 60_000;
+/// How often the worker and the sender look for what is due even when nobody woke them: one look into an index. Also how
+/// soon what another process changed (`postonce replay`) is seen.
+pub const EVERY: Millis = 1_000;
 
 /// At start: the claims of the process before are released at once. Gives how many events that made due.
 pub fn at_start(store: &Store) -> Result<usize> {

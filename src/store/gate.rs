@@ -251,7 +251,8 @@ impl Writer {
     fn gather(&mut self) -> (Vec<Intake>, VecDeque<Job>) {
         let mut intake = Vec::new();
         let mut jobs = std::mem::take(&mut self.follow_ups);
-        let wait = if jobs.is_empty() { Duration::from_secs(1) } else { Duration::ZERO };
+        let wait =
+            if jobs.is_empty() && !self.stopping.load(Relaxed) { Duration::from_secs(1) } else { Duration::ZERO };
         let idle = if wait.is_zero() { never() } else { crossbeam_channel::after(wait) };
         if wait.is_zero() {
             intake.extend(self.intake.try_recv());

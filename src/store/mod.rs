@@ -9,6 +9,7 @@ pub mod claims;
 pub mod entities;
 pub mod gate;
 pub mod ledger;
+pub mod listing;
 mod open;
 pub mod outbox;
 pub mod raw;
@@ -16,16 +17,17 @@ pub mod raw;
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
 use gate::Gate;
-pub use open::{Options, SQLITE_OLDEST, open_for_reading};
+pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::RwLock;
 
 /// The open file: one gate for writes, a few connections for reads, and the lock that says it is ours.
 pub struct Store {
     path: PathBuf,
-    readers: r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>,
+    readers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>, // None once it is stopped
     gate: Gate,
     /// Held for as long as the store lives, so that a second process is refused.
     _lock: open::Lock,
@@ -37,7 +39,7 @@ impl Store {
     pub fn open(path: &Path, options: &Options) -> Result<Store> {
         let lock = open::Lock::take(path)?;
         let (writer, unclean) = open::open_writer(path, options)?;
-        let readers = open::readers(path, options)?;
+        let readers = RwLock::new(Some(open::readers(path, options)?));
         let gate = Gate::start(writer, path.to_owned(), options.clone());
         Ok(Store { path: path.to_owned(), readers, gate, _lock: lock, unclean })
     }
@@ -65,11 +67,15 @@ impl Store {
 
     /// Runs `f` on a connection that cannot write.
     pub fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        f(&*self.readers.get()?)
+        let pool = self.readers.read().expect("no panic while it is held").clone();
+        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?;
+        f(&*pool.get()?)
     }
 
     /// Writes what is pending, marks the stop as clean and folds the WAL into the file, so that the file alone is whole.
     pub fn stop(&self) {
+        // The writer closes last, so that SQLite folds the log in and removes it.
+        drop(self.readers.write().expect("no panic while it is held").take());
         self.gate.stop();
     }
 }
@@ -173,6 +179,17 @@ impl<'a> Tx<'a> {
             }
         }
     }
+}
+
+/// One transaction on a file that a server may have open: for commands. Waits for the lock like any other process.
+pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<T> {
+    open_for_reading(path)?; // says it well when there is no file, no schema, or a newer one
+    let conn = open::connect(path, &Options { lock_wait: std::time::Duration::from_secs(5), ..Options::default() })?;
+    let names = Names::default();
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    let value = f(&Tx { conn: &conn, now: crate::clock::wall(), due_now: crate::clock::steady(), names: &names })?;
+    conn.execute_batch("COMMIT")?;
+    Ok(value)
 }
 
 /// A value of the table of facts about the file itself.

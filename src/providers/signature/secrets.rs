@@ -24,7 +24,10 @@ pub struct Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Secret").field("name", &self.name).field("ends_at_ms", &self.ends_at_ms).finish_non_exhaustive()
+        out.debug_struct("Secret")
+            .field("name", &self.name)
+            .field("ends_at_ms", &self.ends_at_ms)
+            .finish_non_exhaustive()
     }
 }
 
