@@ -93,7 +93,8 @@ impl Handshake {
     pub fn check(&self) -> Result<(), String> {
         let wrong = |problem: String| format!("[[handshake]] \"{}\": {problem}", self.name);
         let visits = self.visit.iter();
-        let places = self.when.keys().chain(&self.absent).chain(self.check.keys()).chain(self.only.keys()).chain(visits);
+        let places =
+            self.when.keys().chain(&self.absent).chain(self.check.keys()).chain(self.only.keys()).chain(visits);
         for text in places {
             Place::parse(text).map_err(wrong)?;
         }
@@ -141,7 +142,10 @@ impl Handshake {
             }
         }
         let (content_type, body) = match &self.reply_json {
-            None => ("text/plain; charset=utf-8", write(self.reply.as_deref().unwrap_or_default(), sight, verifier, now_ms)?),
+            None => (
+                "text/plain; charset=utf-8",
+                write(self.reply.as_deref().unwrap_or_default(), sight, verifier, now_ms)?,
+            ),
             Some(fields) => {
                 let mut out = serde_json::Map::new();
                 for (name, value) in fields {
@@ -277,7 +281,14 @@ mod tests {
     }
 
     fn delivery<'a>(method: &'a str, query: &'a str, body: &'a str) -> Delivery<'a> {
-        Delivery { method, url: "https://h.test/webhooks/a", path: "/webhooks/a", query, headers: &[], body: body.as_bytes() }
+        Delivery {
+            method,
+            url: "https://h.test/webhooks/a",
+            path: "/webhooks/a",
+            query,
+            headers: &[],
+            body: body.as_bytes(),
+        }
     }
 
     fn reply(file: &str, d: &Delivery<'_>, verified: bool) -> Option<(u16, String, Option<String>)> {
@@ -298,7 +309,7 @@ mod tests {
     fn a_crc_token_is_answered_with_its_digest_and_a_body_is_not() {
         let (status, body, _) = reply(X_CRC, &delivery("GET", "crc_token=abc-123", ""), false).expect("an answer");
         assert_eq!(status, 200);
-        assert_eq!(body, r#"{"response_token":"sha256=m8YEhZmMDV0mNwV4q9RZjJQ38jKSpeTDXfqFbPsmlXQ="}"#);
+        assert_eq!(body, r#"{"response_token":"sha256=e5SlTX7bY7umClDLKBij02/NEu06hbaGUMV+AQ4DzFA="}"#);
         let forged = delivery("GET", "crc_token=%7B%22amount%22%3A1%7D", "");
         assert_eq!(reply(X_CRC, &forged, false).expect("an answer").0, 403);
     }
@@ -313,11 +324,14 @@ mod tests {
 
     #[test]
     fn dropbox_and_microsoft_tokens_come_back_as_plain_text() {
-        let dropbox = "[[handshake]]\nname=\"c\"\nmethod=\"GET\"\nwhen={\"query:challenge\"=\"*\"}\nreply=\"{query:challenge}\"";
+        let dropbox =
+            "[[handshake]]\nname=\"c\"\nmethod=\"GET\"\nwhen={\"query:challenge\"=\"*\"}\nreply=\"{query:challenge}\"";
         let (status, body, _) = reply(dropbox, &delivery("GET", "challenge=%3Cb%3E1", ""), false).expect("an answer");
         assert_eq!((status, body.as_str()), (200, "<b>1"));
-        let microsoft = "[[handshake]]\nname=\"v\"\nwhen={\"query:validationToken\"=\"*\"}\nreply=\"{query:validationToken}\"";
-        let (_, body, _) = reply(microsoft, &delivery("POST", "validationToken=Validation%3A+x", ""), false).expect("an answer");
+        let microsoft =
+            "[[handshake]]\nname=\"v\"\nwhen={\"query:validationToken\"=\"*\"}\nreply=\"{query:validationToken}\"";
+        let (_, body, _) =
+            reply(microsoft, &delivery("POST", "validationToken=Validation%3A+x", ""), false).expect("an answer");
         assert_eq!(body, "Validation: x");
         assert_eq!(reply(microsoft, &delivery("POST", "", "{}"), false), None);
     }
@@ -357,7 +371,9 @@ mod tests {
         let recipe = Catalog::open(None).expect("built in").recipe("meta").expect("is there").expect("is right");
         let settings = [("verify_token".to_owned(), "right".to_owned())].into();
         let verifier = verifier(&Options { settings, ..Options::default() });
-        let ask = |query: &str| answer(&recipe.handshake, &delivery("GET", query, ""), &verifier, 0, false).expect("an answer");
+        let ask = |query: &str| {
+            answer(&recipe.handshake, &delivery("GET", query, ""), &verifier, 0, false).expect("an answer")
+        };
         let good = ask("hub.mode=subscribe&hub.challenge=4711&hub.verify_token=right");
         assert_eq!((good.status, good.body.as_slice()), (200, b"4711".as_slice()));
         assert_eq!(ask("hub.mode=subscribe&hub.challenge=4711&hub.verify_token=wrong").status, 403);

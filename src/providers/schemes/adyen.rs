@@ -91,7 +91,9 @@ impl Item {
 
 impl Adyen {
     pub(crate) fn new(secrets: &[Ready]) -> Adyen {
-        Adyen { macs: secrets.iter().map(|ready| (ready.name.clone(), Keyed::new(Alg::Sha256, ready.bytes()))).collect() }
+        Adyen {
+            macs: secrets.iter().map(|ready| (ready.name.clone(), Keyed::new(Alg::Sha256, ready.bytes()))).collect(),
+        }
     }
 
     pub(crate) fn verify(&self, case: &Case<'_>, trace: &mut Trace) -> Result<Match, Refusal> {

@@ -7,7 +7,9 @@ use super::chain::{self, Root};
 use crate::providers::signature::json::{self, Pointer};
 use crate::providers::signature::keys::{Made, PublicKey};
 use crate::providers::signature::template::skip_marks;
-use crate::providers::signature::{Case, Encoding, Match, Options, Reason, Refusal, SecretError, Settings, SignatureSpec, Trace, decode};
+use crate::providers::signature::{
+    Case, Encoding, Match, Options, Reason, Refusal, SecretError, Settings, SignatureSpec, Trace, decode,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -40,7 +42,9 @@ impl Apple {
         let [head_text, claims_text, signature] = parts[..] else {
             return Err(malformed("signedPayload is no token of three parts"));
         };
-        let json_of = |text: &str| -> Option<Value> { serde_json::from_slice(&decode(Encoding::Base64url, text.as_bytes())?).ok() };
+        let json_of = |text: &str| -> Option<Value> {
+            serde_json::from_slice(&decode(Encoding::Base64url, text.as_bytes())?).ok()
+        };
         let head = json_of(head_text).ok_or_else(|| malformed("signedPayload's header is no JSON"))?;
         let claims = json_of(claims_text).ok_or_else(|| malformed("signedPayload's claims are no JSON"))?;
         let signature = decode(Encoding::Base64url, signature.as_bytes());
@@ -56,7 +60,8 @@ impl Apple {
             return Err(untrusted("signedPayload's certificates cannot be read"));
         };
         // A notification is judged by the time it was signed: it may arrive after its short-lived certificate has ended.
-        let signed_at_ms = claims.get("signedDate").filter(|date| date.is_number()).and_then(|date| date.to_string().parse().ok());
+        let signed_at_ms =
+            claims.get("signedDate").filter(|date| date.is_number()).and_then(|date| date.to_string().parse().ok());
         let at_s = signed_at_ms.unwrap_or(case.now_ms).div_euclid(1000);
         chain::leads_to(&chain[..2], &self.roots, at_s).map_err(untrusted)?;
         let marked = |certificate: &X509Certificate<'_>, mark: &str| {
@@ -66,7 +71,8 @@ impl Apple {
             return Err(untrusted("the certificates are not those that Apple signs notifications with"));
         }
         trace.note(true, || "the chain of certificates leads to a root that is trusted".to_owned());
-        let key = PublicKey::from_spki(leaf.public_key()).map_err(|_| untrusted("the certificate's key cannot be used"))?;
+        let key =
+            PublicKey::from_spki(leaf.public_key()).map_err(|_| untrusted("the certificate's key cannot be used"))?;
         let signed = &token[..head_text.len() + 1 + claims_text.len()];
         if !key.verifies(Made::EcdsaFixed, signed.as_bytes(), &signature) {
             return Err(Refusal::new(Reason::NoSecretMatches, "the certificate's key did not make this signature"));
@@ -83,7 +89,8 @@ fn check_claims(claims: &Value, settings: &Settings) -> Result<(), Refusal> {
     let differs = |about: &'static str| Refusal::new(Reason::ClaimDiffers, about);
     let holder = ["data", "summary", "externalPurchaseToken", "appData"].iter().find_map(|name| claims.get(name));
     let holder = holder.ok_or_else(|| differs("the notification names no application"))?;
-    let told = |name: &str| holder.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    let told =
+        |name: &str| holder.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     if told("bundleId").as_ref() != settings.get("bundle_id") {
         return Err(differs("the notification is for another application"));
     }

@@ -4,7 +4,7 @@
 //! signature in the other header never counts. Either is enough, which is how Box rotates keys.
 
 use crate::providers::signature::{
-    Case, Encoding, Keyed, Match, Ready, Reason, Refusal, TAG_BYTES_MAX, Trace, Alg, decode_tag, read_time, Unit,
+    Alg, Case, Encoding, Keyed, Match, Ready, Reason, Refusal, TAG_BYTES_MAX, Trace, Unit, decode_tag, read_time,
 };
 
 /// A keyed digest and the header for each secret.
@@ -23,13 +23,18 @@ impl BoxKeys {
             _ if at == 0 => PRIMARY,
             _ => SECONDARY,
         };
-        let key = |(at, ready): (usize, &Ready)| (ready.name.clone(), header(at, ready), Keyed::new(Alg::Sha256, ready.bytes()));
+        let key = |(at, ready): (usize, &Ready)| {
+            (ready.name.clone(), header(at, ready), Keyed::new(Alg::Sha256, ready.bytes()))
+        };
         BoxKeys { keys: secrets.iter().enumerate().map(key).collect() }
     }
 
     pub(crate) fn verify(&self, case: &Case<'_>, trace: &mut Trace) -> Result<Match, Refusal> {
         if case.header("box-signature-version")? != "1" || case.header("box-signature-algorithm")? != "HmacSHA256" {
-            return Err(Refusal::new(Reason::WrongAlgorithm, "the signature's version or algorithm is not the one that is known"));
+            return Err(Refusal::new(
+                Reason::WrongAlgorithm,
+                "the signature's version or algorithm is not the one that is known",
+            ));
         }
         let time = case.header("box-delivery-timestamp")?;
         let signed_at_ms = read_time(time.as_bytes(), Unit::Iso8601)
@@ -40,7 +45,9 @@ impl BoxKeys {
         }
         let mut buffer = [0; TAG_BYTES_MAX + 8];
         let secret = case.secret_where(trace, |ready| {
-            let Some((_, header, Some(mac))) = self.keys.iter().find(|(name, ..)| *name == ready.name) else { return Ok(false) };
+            let Some((_, header, Some(mac))) = self.keys.iter().find(|(name, ..)| *name == ready.name) else {
+                return Ok(false);
+            };
             let given = if *header == PRIMARY { primary } else { secondary };
             let length = given.and_then(|given| decode_tag(Encoding::Base64, given, &mut buffer));
             let mut mac = mac.clone();

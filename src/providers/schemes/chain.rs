@@ -49,7 +49,9 @@ impl Root {
             der
         };
         let roots = webpki_roots::TLS_SERVER_ROOTS.iter();
-        roots.map(|a| Root { name: wrapped(&a.subject), spki: wrapped(&a.subject_public_key_info), life: None }).collect()
+        roots
+            .map(|a| Root { name: wrapped(&a.subject), spki: wrapped(&a.subject_public_key_info), life: None })
+            .collect()
     }
 
     fn signed(&self, certificate: &X509Certificate<'_>, at_s: i64) -> bool {

@@ -7,7 +7,8 @@ use super::chain::{self, Root};
 use crate::providers::signature::fetched::is_allowed;
 use crate::providers::signature::keys::{Made, PublicKey, der_blocks};
 use crate::providers::signature::{
-    Case, Encoding, KeyRequest, Match, Options, Reason, Refusal, SecretError, SignatureSpec, Trace, Unit, decode, read_time,
+    Case, Encoding, KeyRequest, Match, Options, Reason, Refusal, SecretError, SignatureSpec, Trace, Unit, decode,
+    read_time,
 };
 use x509_parser::prelude::*;
 
@@ -51,8 +52,11 @@ impl Paypal {
         if !self.is_made_out_to_us(leaf) {
             return Err(untrusted("the certificate is for another name"));
         }
-        let key = PublicKey::from_spki(leaf.public_key()).map_err(|_| untrusted("the certificate's key cannot be used"))?;
-        trace.note(true, || format!("the certificate at {url} leads to a root that is trusted and is for the provider's name"));
+        let key =
+            PublicKey::from_spki(leaf.public_key()).map_err(|_| untrusted("the certificate's key cannot be used"))?;
+        trace.note(true, || {
+            format!("the certificate at {url} leads to a root that is trusted and is for the provider's name")
+        });
         let crc = crc32fast::hash(case.delivery.body);
         trace.note(true, || format!("CRC-32 of the body: {crc}"));
         let secret = case.secret_where(trace, |ready| {
@@ -64,9 +68,14 @@ impl Paypal {
 
     /// Alternative names decide where there are any, the common name where there are none.
     fn is_made_out_to_us(&self, leaf: &X509Certificate<'_>) -> bool {
-        let ours = |name: &str| is_allowed(&format!("https://{}", name.strip_prefix("*.").unwrap_or(name)), &self.hosts);
+        let ours =
+            |name: &str| is_allowed(&format!("https://{}", name.strip_prefix("*.").unwrap_or(name)), &self.hosts);
         if let Ok(Some(names)) = leaf.subject_alternative_name() {
-            return names.value.general_names.iter().any(|name| matches!(name, GeneralName::DNSName(name) if ours(name)));
+            return names
+                .value
+                .general_names
+                .iter()
+                .any(|name| matches!(name, GeneralName::DNSName(name) if ours(name)));
         }
         leaf.subject().iter_common_name().any(|name| name.as_str().is_ok_and(ours))
     }

@@ -4,7 +4,9 @@
 //! may give the key set itself instead.
 
 use crate::providers::signature::keys::{Made, PublicKey};
-use crate::providers::signature::{Case, Encoding, Key, KeyRequest, Match, Reason, Refusal, SignatureSpec, Trace, decode, encode};
+use crate::providers::signature::{
+    Case, Encoding, Key, KeyRequest, Match, Reason, Refusal, SignatureSpec, Trace, decode, encode,
+};
 use serde::Deserialize;
 
 const SIGNATURE: &str = "Tl-Signature";
@@ -50,7 +52,8 @@ impl Truelayer {
                 return Err(malformed("it names too many headers"));
             }
             let value = case.delivery.header_once(name)?.and_then(|value| std::str::from_utf8(value).ok());
-            let value = value.ok_or_else(|| Refusal::new(Reason::MissingHeader, "a header that the token names is not there"))?;
+            let value = value
+                .ok_or_else(|| Refusal::new(Reason::MissingHeader, "a header that the token names is not there"))?;
             lines.push_str(&format!("{name}: {value}\n"));
         }
         trace.note(true, || format!("{SIGNATURE}: ES512 over method, path, headers \"{named}\" and body"));
@@ -62,7 +65,8 @@ impl Truelayer {
             payload.extend_from_slice(case.delivery.body);
             format!("{head_text}.{}", encode(Encoding::Base64url, &payload))
         });
-        let good = |key: &PublicKey| messages.iter().any(|m| key.verifies(Made::Ecdsa512Fixed, m.as_bytes(), &signature));
+        let good =
+            |key: &PublicKey| messages.iter().any(|m| key.verifies(Made::Ecdsa512Fixed, m.as_bytes(), &signature));
         let of_kid = |keys: &[(String, PublicKey)]| keys.iter().any(|(id, key)| id == kid && good(key));
         if !case.secrets.is_empty() {
             let mut known = false;
@@ -81,7 +85,10 @@ impl Truelayer {
         }
         let jku = head.jku.ok_or_else(|| Refusal::new(Reason::CertificateUrl, "the token names no address of keys"))?;
         if !self.urls.contains(&jku) {
-            return Err(Refusal::new(Reason::CertificateUrl, "the token names an address of keys that is not TrueLayer's"));
+            return Err(Refusal::new(
+                Reason::CertificateUrl,
+                "the token names an address of keys that is not TrueLayer's",
+            ));
         }
         for anew in [false, true] {
             let answer = case.fetched.get(&KeyRequest { url: &jku, post: None }, case.now_ms, case.online, anew)?;

@@ -35,11 +35,17 @@ impl Twilio {
         let sha256 = match delivery.header_once(SETTINGS)? {
             None => false,
             Some(settings) => {
-                let wanted = settings.split(|b| *b == b',').find_map(|part| part.trim_ascii().strip_prefix(b"algorithm="));
+                let wanted =
+                    settings.split(|b| *b == b',').find_map(|part| part.trim_ascii().strip_prefix(b"algorithm="));
                 match wanted {
                     Some(alg) if alg.eq_ignore_ascii_case(b"HMAC_SHA256") => true,
                     Some(alg) if alg.eq_ignore_ascii_case(b"HMAC_SHA1") => false,
-                    _ => return Err(Refusal::new(Reason::WrongAlgorithm, format!("{SETTINGS} names an unknown algorithm"))),
+                    _ => {
+                        return Err(Refusal::new(
+                            Reason::WrongAlgorithm,
+                            format!("{SETTINGS} names an unknown algorithm"),
+                        ));
+                    }
                 }
             }
         };
@@ -48,11 +54,17 @@ impl Twilio {
         if is_json {
             let told = form_urlencoded::parse(delivery.query.as_bytes()).find(|(name, _)| name == "bodySHA256");
             let (_, told) = told.ok_or_else(|| {
-                Refusal::new(Reason::BodyHashDiffers, "a JSON body whose hash is not in the address: nothing protects it")
+                Refusal::new(
+                    Reason::BodyHashDiffers,
+                    "a JSON body whose hash is not in the address: nothing protects it",
+                )
             })?;
             let hash = hex::encode(sha2::Sha256::digest(delivery.body));
             if !same(hash.as_bytes(), told.to_ascii_lowercase().as_bytes()) {
-                return Err(Refusal::new(Reason::BodyHashDiffers, "bodySHA256 in the address is not the hash of this body"));
+                return Err(Refusal::new(
+                    Reason::BodyHashDiffers,
+                    "bodySHA256 in the address is not the hash of this body",
+                ));
             }
         } else {
             let mut sorted: BTreeMap<Cow<'_, str>, BTreeSet<Cow<'_, str>>> = BTreeMap::new();
@@ -70,7 +82,8 @@ impl Twilio {
         });
         let secret = case.secret_where(trace, |ready| {
             let macs = self.macs.iter().find(|(name, ..)| *name == ready.name);
-            let mac = macs.and_then(|(_, with_sha1, with_sha256)| if sha256 { with_sha256 } else { with_sha1 }.as_ref());
+            let mac =
+                macs.and_then(|(_, with_sha1, with_sha256)| if sha256 { with_sha256 } else { with_sha1 }.as_ref());
             Ok(addresses.iter().fold(false, |good, address| {
                 let tag = mac.map(|mac| {
                     let mut mac = mac.clone();

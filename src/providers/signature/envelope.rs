@@ -101,7 +101,11 @@ impl Envelope {
     }
 
     /// The signature's text or texts, as they were sent.
-    pub(crate) fn texts<'a>(&self, delivery: &Delivery<'a>, settings: &Settings) -> Result<Vec<Cow<'a, [u8]>>, Refusal> {
+    pub(crate) fn texts<'a>(
+        &self,
+        delivery: &Delivery<'a>,
+        settings: &Settings,
+    ) -> Result<Vec<Cow<'a, [u8]>>, Refusal> {
         let mut texts: Vec<Cow<'a, [u8]>> = Vec::new();
         if let Some(place) = &self.from {
             // The borrow is of this call only, so the text is taken over; these schemes parse the body anyway.

@@ -52,7 +52,13 @@ impl Fetched {
     }
 
     /// What stands at `url`, from memory if it was fetched within the hour. `anew` asks again (an unknown key id).
-    pub(crate) fn get(&self, request: &KeyRequest<'_>, now_ms: i64, online: bool, anew: bool) -> Result<Arc<Vec<u8>>, Refusal> {
+    pub(crate) fn get(
+        &self,
+        request: &KeyRequest<'_>,
+        now_ms: i64,
+        online: bool,
+        anew: bool,
+    ) -> Result<Arc<Vec<u8>>, Refusal> {
         let away = |why: &str| Refusal::new(Reason::CertificateUnavailable, format!("{}: {why}", request.url));
         let name = format!("{} {}", request.url, request.post.unwrap_or_default());
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,5 +101,9 @@ pub(crate) fn is_allowed(url: &str, hosts: &[String]) -> bool {
     let plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
     let printable = url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     let host = host.to_ascii_lowercase();
-    plain && printable && hosts.iter().any(|known| host == *known || host.strip_suffix(known.as_str()).is_some_and(|s| s.ends_with('.')))
+    plain
+        && printable
+        && hosts
+            .iter()
+            .any(|known| host == *known || host.strip_suffix(known.as_str()).is_some_and(|s| s.ends_with('.')))
 }

@@ -91,7 +91,13 @@ impl Jwt {
     }
 
     /// The secret whose key set made the signature, or `None` when a fetched key did.
-    fn by_public_key(&self, case: &Case<'_>, parts: &Parts<'_>, made: Made, trace: &mut Trace) -> Result<Option<usize>, Refusal> {
+    fn by_public_key(
+        &self,
+        case: &Case<'_>,
+        parts: &Parts<'_>,
+        made: Made,
+        trace: &mut Trace,
+    ) -> Result<Option<usize>, Refusal> {
         let kid = parts.header.get("kid").and_then(Value::as_str).unwrap_or_default();
         let of_kid = |keys: &[(String, PublicKey)]| {
             let mut found = keys.iter().filter(|(id, _)| id == kid).map(|(_, key)| key.clone());
@@ -133,14 +139,18 @@ impl Jwt {
                 None => Cow::Borrowed(&answer[..]),
                 Some(pointer) => {
                     let whole: Option<Value> = serde_json::from_slice(&answer).ok();
-                    Cow::Owned(whole.and_then(|v| v.pointer(pointer).map(Value::to_string)).unwrap_or_default().into_bytes())
+                    Cow::Owned(
+                        whole.and_then(|v| v.pointer(pointer).map(Value::to_string)).unwrap_or_default().into_bytes(),
+                    )
                 }
             };
             let keys = PublicKey::set(&answer)
                 .map_err(|_| Refusal::new(Reason::CertificateUnavailable, format!("{url} gave no keys")))?;
             if let Some(key) = of_kid(&keys) {
                 let good = key.verifies(made, parts.signed, &parts.signature);
-                trace.note(good, || format!("the key that {url} gave {}", if good { "made this token" } else { "did not" }));
+                trace.note(good, || {
+                    format!("the key that {url} gave {}", if good { "made this token" } else { "did not" })
+                });
                 return match good {
                     true => Ok(None),
                     false => Err(Refusal::new(Reason::NoSecretMatches, "the provider's key did not make this token")),
@@ -162,7 +172,10 @@ impl Jwt {
             };
             trace.note(good, || format!("claim {name} {}", if good { "is as expected" } else { "is another" }));
             if !good {
-                return Err(Refusal::new(Reason::ClaimDiffers, format!("the token's \"{name}\" is not what this source expects")));
+                return Err(Refusal::new(
+                    Reason::ClaimDiffers,
+                    format!("the token's \"{name}\" is not what this source expects"),
+                ));
             }
         }
         if let Some(name) = &self.rules.body_hash_claim {
@@ -188,7 +201,10 @@ impl Jwt {
             return Err(Refusal::new(Reason::TooOld, "genuine, but the token has ended"));
         }
         if [seconds(claims, "nbf"), iat].into_iter().flatten().any(|from| now < from.saturating_sub(skew)) {
-            return Err(Refusal::new(Reason::InTheFuture, "genuine, but the token is not valid yet; is our clock right?"));
+            return Err(Refusal::new(
+                Reason::InTheFuture,
+                "genuine, but the token is not valid yet; is our clock right?",
+            ));
         }
         if let (Some(max), Some(exp)) = (self.rules.lifetime_max_s, exp) {
             let from = iat.unwrap_or(now);
@@ -198,10 +214,12 @@ impl Jwt {
         }
         match (case.age.tolerance_s.or(self.rules.iat_max_age_s), iat) {
             (None, _) => Ok(()),
-            (Some(_), None) => Err(Refusal::new(Reason::ClaimDiffers, "the token does not say when it was made (\"iat\")")),
-            (Some(max), Some(iat)) if now.saturating_sub(iat) > i64::try_from(max).unwrap_or(i64::MAX) => {
-                Err(Refusal::new(Reason::TooOld, format!("genuine, but made {} s ago; {max} s are accepted", now - iat)))
+            (Some(_), None) => {
+                Err(Refusal::new(Reason::ClaimDiffers, "the token does not say when it was made (\"iat\")"))
             }
+            (Some(max), Some(iat)) if now.saturating_sub(iat) > i64::try_from(max).unwrap_or(i64::MAX) => Err(
+                Refusal::new(Reason::TooOld, format!("genuine, but made {} s ago; {max} s are accepted", now - iat)),
+            ),
             _ => Ok(()),
         }
     }

@@ -65,7 +65,9 @@ impl PublicKey {
         }
         match SubjectPublicKeyInfo::from_der(&der) {
             Ok((_, spki)) => Self::from_spki(&spki),
-            Err(_) => Err("holds no public key that can be read; paste it whole, with its BEGIN and END lines".to_owned()),
+            Err(_) => {
+                Err("holds no public key that can be read; paste it whole, with its BEGIN and END lines".to_owned())
+            }
         }
     }
 
@@ -89,14 +91,23 @@ impl PublicKey {
     /// Keys by id: a JWKS, or an object from key id to PEM. Keys of kinds that are not read are passed over.
     pub(crate) fn set(bytes: &[u8]) -> Result<Vec<(String, PublicKey)>, String> {
         if let Ok(set) = serde_json::from_slice::<Jwks>(bytes) {
-            return Ok(set.keys.iter().take(KEYS_MAX).filter_map(|jwk| Some((jwk.kid.clone()?, jwk.read()?))).collect());
+            return Ok(set
+                .keys
+                .iter()
+                .take(KEYS_MAX)
+                .filter_map(|jwk| Some((jwk.kid.clone()?, jwk.read()?)))
+                .collect());
         }
         if let Ok(jwk) = serde_json::from_slice::<Jwk>(bytes) {
             return Ok(jwk.read().map(|key| (jwk.kid.clone().unwrap_or_default(), key)).into_iter().collect());
         }
         let pems: BTreeMap<String, String> = serde_json::from_slice(bytes)
             .map_err(|_| "is neither a JWKS nor an object of key ids and PEM texts".to_owned())?;
-        Ok(pems.iter().take(KEYS_MAX).filter_map(|(id, pem)| Some((id.clone(), Self::from_pem_or_der(pem).ok()?))).collect())
+        Ok(pems
+            .iter()
+            .take(KEYS_MAX)
+            .filter_map(|(id, pem)| Some((id.clone(), Self::from_pem_or_der(pem).ok()?)))
+            .collect())
     }
 
     /// Whether `signature` over `message` is this key's.

@@ -17,6 +17,8 @@ mod secrets;
 mod sign;
 mod spec;
 pub(crate) mod template;
+#[cfg(test)]
+mod tests;
 
 pub use delivery::{Accepted, Delivery, Reason, Refusal, Step};
 pub use fetched::{Fetch, KeyRequest};
@@ -150,7 +152,9 @@ impl Case<'_> {
         let live = |ready: &Ready| self.ignore_age || ready.is_live(self.now_ms);
         for (at, ready) in self.secrets.iter().enumerate().filter(|(_, ready)| live(ready)) {
             let good = matches(ready)?;
-            trace.note(good, || format!("secret \"{}\" {}", ready.name, if good { "made this signature" } else { "did not" }));
+            trace.note(good, || {
+                format!("secret \"{}\" {}", ready.name, if good { "made this signature" } else { "did not" })
+            });
             if good {
                 return Ok(at);
             }
@@ -187,7 +191,10 @@ impl Verifier {
             return Err(SecretError::new("(none)", format!("this source has no secret; it needs {what}")));
         }
         if secrets.len() > SECRETS_MAX {
-            return Err(SecretError::new("(all)", format!("more than {SECRETS_MAX} secrets; remove those that have ended")));
+            return Err(SecretError::new(
+                "(all)",
+                format!("more than {SECRETS_MAX} secrets; remove those that have ended"),
+            ));
         }
         let mut settings = options.settings.clone();
         for (name, setting) in &spec.settings {
@@ -195,12 +202,20 @@ impl Verifier {
                 settings.insert(name.clone(), default.clone());
             }
             if setting.required && settings.get(name).is_none_or(|value| value.trim().is_empty()) {
-                return Err(SecretError::new(name, format!("this source needs the setting \"{name}\": {}", setting.is)));
+                return Err(SecretError::new(
+                    name,
+                    format!("this source needs the setting \"{name}\": {}", setting.is),
+                ));
             }
         }
         let mut ready = Vec::new();
         for secret in secrets.iter().filter(|_| spec.kind != Kind::None) {
-            let key = secrets::decode_secret(spec, secret)?;
+            secrets::check_kind(spec, secret)?;
+            let key = match secrets::decode_secret(spec, secret) {
+                // Where there are two ways to sign, a secret may be of the other.
+                Err(_) if spec.otherwise.is_some() => continue,
+                key => key?,
+            };
             let mac = match (&key, spec.kind, spec.alg) {
                 (Key::Bytes(bytes), Kind::Hmac | Kind::Jwt, Some(alg)) => Keyed::new(alg, bytes),
                 _ => None,
@@ -341,8 +356,15 @@ impl Verifier {
             let sight = Sight { delivery, ts: None, id: None, secret: &[], pairs: &[], settings: &self.settings };
             match place.find(&sight)? {
                 Some(found) if *found == *value.as_bytes() => {}
-                Some(_) => return Err(Refusal::new(Reason::MalformedHeader, "a field is not what this provider sends")),
-                None => return Err(Refusal::new(Reason::MissingHeader, "a field that this provider always sends is absent")),
+                Some(_) => {
+                    return Err(Refusal::new(Reason::MalformedHeader, "a field is not what this provider sends"));
+                }
+                None => {
+                    return Err(Refusal::new(
+                        Reason::MissingHeader,
+                        "a field that this provider always sends is absent",
+                    ));
+                }
             }
         }
         let found = match &self.how {
@@ -380,7 +402,14 @@ impl Verifier {
             let (length, count) = (texts.iter().map(|text| text.len()).sum::<usize>(), opened.items.len());
             format!("{}: {length} bytes, {count} signature(s) of the kind that counts", envelope.name())
         });
-        let before = Sight { delivery: case.delivery, ts: None, id: None, secret: &[], pairs: &opened.pairs, settings: case.settings };
+        let before = Sight {
+            delivery: case.delivery,
+            ts: None,
+            id: None,
+            secret: &[],
+            pairs: &opened.pairs,
+            settings: case.settings,
+        };
         let marks = envelope.marks(&before, &opened)?;
         if let Some(ts) = &marks.ts {
             trace.note(true, || format!("timestamp {} as it is signed", String::from_utf8_lossy(ts)));
@@ -392,7 +421,11 @@ impl Verifier {
                 Some(id.ok_or_else(|| Refusal::new(Reason::MissingHeader, format!("{header} is not there")))?)
             }
         };
-        let is_wanted = |ready: &Ready| wanted_id.is_none_or(|id| ready.key_id.as_deref().unwrap_or(&ready.name).as_bytes() == id);
+        // A secret that was configured without a key id counts for any.
+        let is_wanted = |ready: &Ready| match (wanted_id, &ready.key_id) {
+            (Some(wanted), Some(id)) => id.as_bytes() == wanted,
+            _ => true,
+        };
         if wanted_id.is_some() && !case.secrets.iter().any(is_wanted) {
             return Err(Refusal::new(Reason::UnknownKey, "no secret here has the key id that the delivery names"));
         }
@@ -515,7 +548,10 @@ fn check_age(at_ms: i64, now_ms: i64, age: Age, trace: &mut Trace) -> Result<(),
         (Reason::TooOld, format!("genuine, but signed {} s ago; this source accepts {limit} s", old_ms / 1000))
     } else if over(age.future_s, -old_ms) {
         let limit = age.future_s.unwrap_or(0);
-        let about = format!("genuine, but dated {} s ahead of our clock; this source accepts {limit} s: is it right?", -old_ms / 1000);
+        let about = format!(
+            "genuine, but dated {} s ahead of our clock; this source accepts {limit} s: is it right?",
+            -old_ms / 1000
+        );
         (Reason::InTheFuture, about)
     } else {
         trace.note(true, || match age.tolerance_s {

@@ -32,7 +32,9 @@ impl Verifier {
                 let name = header_of(envelope)?;
                 let ts = envelope.unit.map(|unit| written(now_ms, unit)).transpose()?;
                 let mut headers: Vec<(String, String)> = Vec::new();
-                for (place, value) in [(envelope.timestamp_places().first(), ts.as_deref()), (envelope.id_places().first(), Some(id))] {
+                for (place, value) in
+                    [(envelope.timestamp_places().first(), ts.as_deref()), (envelope.id_places().first(), Some(id))]
+                {
                     if let (Some(Place::Header(name)), Some(value)) = (place, value) {
                         headers.push((name.clone(), value.to_owned()));
                     }
@@ -43,7 +45,10 @@ impl Verifier {
                 if let Some(header) = &self.key_id {
                     headers.push((header.clone(), secret.key_id.clone().unwrap_or_else(|| secret.name.clone())));
                 }
-                let all: Vec<(&str, &[u8])> = delivery.headers.iter().copied()
+                let all: Vec<(&str, &[u8])> = delivery
+                    .headers
+                    .iter()
+                    .copied()
                     .chain(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
                     .collect();
                 let delivery = Delivery { headers: &all, ..*delivery };

@@ -382,10 +382,16 @@ impl SignatureSpec {
         let has_place = !self.header.all().is_empty() || self.from.is_some();
         match self.kind {
             Kind::Hmac | Kind::Hash => needs(digest, "alg", "one of md5, sha1, sha256, sha512")?,
-            Kind::Rsa => needs(matches!(self.alg, Some(Alg::Sha1 | Alg::Sha256 | Alg::Sha512)), "alg", "sha1, sha256 or sha512")?,
+            Kind::Rsa => {
+                needs(matches!(self.alg, Some(Alg::Sha1 | Alg::Sha256 | Alg::Sha512)), "alg", "sha1, sha256 or sha512")?
+            }
             Kind::Ecdsa => needs(self.alg == Some(Alg::Sha256), "alg", "sha256 is the one that is known")?,
             Kind::Jwt => {
-                needs(matches!(self.alg, Some(Alg::Hs256 | Alg::Rs256 | Alg::Es256)), "alg", "one of HS256, RS256, ES256")?;
+                needs(
+                    matches!(self.alg, Some(Alg::Hs256 | Alg::Rs256 | Alg::Es256)),
+                    "alg",
+                    "one of HS256, RS256, ES256",
+                )?;
             }
             Kind::Scheme => match &self.scheme {
                 None => return Err("[signature] scheme: the name of the scheme in code".to_owned()),
@@ -398,7 +404,11 @@ impl SignatureSpec {
             Kind::Token | Kind::Basic | Kind::Ed25519 | Kind::None => {}
         }
         if matches!(self.kind, Kind::Hmac | Kind::Hash | Kind::Ed25519 | Kind::Ecdsa | Kind::Rsa) {
-            needs(!self.content.all().is_empty(), "content", "the template of the signed bytes, as in \"{ts}.{body}\"")?;
+            needs(
+                !self.content.all().is_empty(),
+                "content",
+                "the template of the signed bytes, as in \"{ts}.{body}\"",
+            )?;
         }
         if !matches!(self.kind, Kind::Scheme | Kind::None) {
             needs(has_place, "header", "the header that holds the signature, or `from` with its place in the body")?;

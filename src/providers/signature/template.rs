@@ -3,7 +3,7 @@
 //! A template is compiled once and then fed piece by piece into a digest, so that a body is never copied. Reading a
 //! place never panics, never builds the whole JSON tree, and takes time linear in the body.
 
-use super::delivery::{Delivery, Refusal, Reason};
+use super::delivery::{Delivery, Reason, Refusal};
 use super::json;
 use std::borrow::Cow;
 
@@ -22,7 +22,9 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) fn parse(text: &str) -> Result<Place, String> {
         let wrong = || {
-            format!("\"{text}\" is no place; a place is header:NAME, query:NAME, form:NAME, json:/pointer, sig:KEY or setting:NAME")
+            format!(
+                "\"{text}\" is no place; a place is header:NAME, query:NAME, form:NAME, json:/pointer, sig:KEY or setting:NAME"
+            )
         };
         let (kind, rest) = text.split_once(':').ok_or_else(wrong)?;
         if rest.is_empty() {
@@ -61,7 +63,9 @@ impl Place {
             Place::Json(pointer) => {
                 json::text_at(skip_marks(from.delivery.body), pointer).map(|text| Cow::Owned(text.into_bytes()))
             }
-            Place::Sig(key) => from.pairs.iter().find(|(known, _)| *known == key.as_bytes()).map(|(_, v)| Cow::Borrowed(*v)),
+            Place::Sig(key) => {
+                from.pairs.iter().find(|(known, _)| *known == key.as_bytes()).map(|(_, v)| Cow::Borrowed(*v))
+            }
             Place::Setting(name) => from.settings.get(name).map(|value| Cow::Borrowed(value.as_bytes())),
         })
     }
@@ -207,8 +211,9 @@ impl Template {
                         if at >= NAMED_HEADERS_MAX {
                             return Err(Refusal::new(Reason::MalformedHeader, "the signature names too many headers"));
                         }
-                        let name = std::str::from_utf8(name)
-                            .map_err(|_| Refusal::new(Reason::MalformedHeader, "the signature names a header that is no text"))?;
+                        let name = std::str::from_utf8(name).map_err(|_| {
+                            Refusal::new(Reason::MalformedHeader, "the signature names a header that is no text")
+                        })?;
                         let Some(value) = from.delivery.header_once(name)? else { return Ok(false) };
                         if at > 0 {
                             sink(b".");
