@@ -103,7 +103,7 @@ pub fn judge(catalog: &Catalog, vector: &Vector) -> Result<Verdict, String> {
     };
     let headers: Vec<(&str, &[u8])> =
         vector.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-    let delivery = Delivery { headers: &headers, body: &body, ..delivery_at(&vector.method, &vector.url) };
+    let delivery = Delivery { headers: &headers, body: &body, ..Delivery::to(&vector.method, &vector.url) };
     let now_ms = vector.now.saturating_mul(1000);
     if vector.method == "GET"
         && let Some(reply) = handshake::answer(&recipe.handshake, &delivery, &verifier, now_ms, false)
@@ -115,14 +115,6 @@ pub fn judge(catalog: &Catalog, vector: &Vector) -> Result<Verdict, String> {
         Ok(_) => verdict(true, "ok"),
         Err(refusal) => verdict(false, refusal.reason.as_str()),
     })
-}
-
-/// A delivery without headers and body to a public address.
-pub fn delivery_at<'a>(method: &'a str, url: &'a str) -> Delivery<'a> {
-    let after_host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let target = after_host.find('/').map_or("/", |at| &after_host[at..]);
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Delivery { method, url, path, query, headers: &[], body: &[] }
 }
 
 impl Vector {
@@ -242,7 +234,7 @@ mod tests {
             let body = STANDARD.decode(&vector.body_base64).expect("base64");
             let headers: Vec<_> =
                 vector.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-            let delivery = Delivery { headers: &headers, body: &body, ..delivery_at(&vector.method, &vector.url) };
+            let delivery = Delivery { headers: &headers, body: &body, ..Delivery::to(&vector.method, &vector.url) };
             count += 1;
             let verified = vector.method == "POST" && verifier.verify(&delivery, vector.now * 1000).is_ok();
             if vector.method == "POST" && !verified {

@@ -20,7 +20,7 @@ pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 
-pub use delivery::{Accepted, Delivery, Reason, Refusal, Step};
+pub use delivery::{Accepted, Delivery, Reason, Refusal, Step, headers_from_text};
 pub use fetched::{Fetch, KeyRequest};
 pub use secrets::{Secret, SecretError};
 pub use spec::*;
@@ -117,7 +117,7 @@ enum How {
     Token(Envelope),
     Basic(Envelope),
     Public { envelope: Envelope, content: Vec<Template>, made: keys::Made, encoding: Encoding },
-    Jwt(jwt::Jwt),
+    Jwt(Box<jwt::Jwt>),
     Scheme(Scheme),
 }
 
@@ -196,6 +196,14 @@ impl Verifier {
                 format!("more than {SECRETS_MAX} secrets; remove those that have ended"),
             ));
         }
+        for (at, secret) in secrets.iter().enumerate() {
+            if secrets[..at].iter().any(|other| other.name == secret.name) {
+                return Err(SecretError::new(
+                    &secret.name,
+                    "two secrets have this name; verdicts could not say which one matched",
+                ));
+            }
+        }
         let mut settings = options.settings.clone();
         for (name, setting) in &spec.settings {
             if let (None, Some(default)) = (settings.get(name), &setting.default) {
@@ -252,7 +260,7 @@ impl Verifier {
                 },
                 encoding: spec.encoding,
             },
-            Kind::Jwt => How::Jwt(jwt::Jwt::new(spec, envelope()?, &settings).map_err(fail)?),
+            Kind::Jwt => How::Jwt(Box::new(jwt::Jwt::new(spec, envelope()?, &settings).map_err(fail)?)),
             Kind::Scheme => How::Scheme(Scheme::new(spec, &ready, options)?),
         };
         let require = spec.require.iter().map(|(place, value)| Ok((Place::parse(place)?, value.clone())));
@@ -495,6 +503,11 @@ impl Verifier {
         match secret {
             Err(refusal) if refusal.reason == Reason::NoSecretMatches && !complete => {
                 Err(Refusal::new(Reason::MalformedBody, "the delivery lacks fields that are signed"))
+            }
+            Err(refusal) if refusal.reason == Reason::NoSecretMatches && content.iter().any(Template::holds_url) => {
+                // The commonest mistake with these: the address that we know is not the one that was signed.
+                let about = format!("{}; the address that we checked is {}", refusal.about, case.delivery.url);
+                Err(Refusal::new(Reason::NoSecretMatches, about))
             }
             Err(refusal) => Err(refusal),
             Ok(secret) => Ok(Match {

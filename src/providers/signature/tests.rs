@@ -263,17 +263,57 @@ fn what_we_sign_we_verify_and_a_changed_body_we_refuse() {
         let v =
             Verifier::new(&spec, &[secret], &Options { settings: settings(), ..Options::default() }).expect("usable");
         let own = [("content-type", b"application/json".as_slice())];
-        let plain = Delivery { query: "data.id=1", ..request(&own, BODY) };
+        let body = format!("{{\"id\":\"evt_1\",\"webhookTimestamp\":{NOW}}}");
+        let plain = Delivery { query: "data.id=1", ..request(&own, body.as_bytes()) };
         let Ok(signed) = v.sign(&plain, NOW, "msg_1") else { continue };
         let mut headers = own.to_vec();
         headers.extend(signed.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
         let delivery = Delivery { headers: &headers, ..plain };
         v.verify(&delivery, NOW).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
-        let changed = Delivery { body: b"{}", ..delivery };
+        let changed = body.replace("evt_1", "evt_2");
+        let changed = Delivery { body: changed.as_bytes(), ..delivery };
         assert_eq!(v.verify(&changed, NOW).is_ok(), spec.covers != Covers::Body, "{name}");
         count += 1;
     }
     assert!(count > 50, "only {count}");
+}
+
+#[test]
+fn while_a_secret_is_replaced_we_sign_with_both() {
+    let both = [Secret::exact("new", "whsec_QUJD"), Secret::exact("old", "whsec_REVG")];
+    let signed = verifier("standard_webhooks", &both, &Options::default()).sign(&request(&[], BODY), NOW, "msg_1");
+    let signed = signed.expect("a signature");
+    let headers: Vec<_> = signed.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    for secret in both {
+        let v = verifier("standard_webhooks", &[secret], &Options::default());
+        assert!(v.verify(&request(&headers, BODY), NOW).is_ok());
+    }
+}
+
+#[test]
+fn headers_are_read_from_lines_and_from_json() {
+    let lines =
+        headers_from_text("POST /webhooks/a HTTP/1.1\r\nHost: h\r\nX-Sig:  t=1,v1=a:b \r\n\r\n").expect("headers");
+    assert_eq!(lines, [("Host".to_owned(), "h".to_owned()), ("X-Sig".to_owned(), "t=1,v1=a:b".to_owned())]);
+    assert_eq!(headers_from_text(" {\"A\":\"b\"}").expect("headers"), [("A".to_owned(), "b".to_owned())]);
+    assert!(headers_from_text("Host: h\nnonsense here\n").expect_err("no header").contains("line 2"));
+}
+
+#[test]
+fn two_secrets_of_one_name_are_refused() {
+    let both = [Secret::exact("a", "s1"), Secret::exact("a", "s2")];
+    let refused = Verifier::new(&recipe("stripe").signature, &both, &Options::default()).expect_err("ambiguous");
+    assert!(refused.problem.contains("two secrets"));
+}
+
+#[test]
+fn an_address_that_is_signed_is_named_when_it_does_not_match() {
+    let v = verifier("square", &[Secret::exact("main", "s1")], &Options::default());
+    let signed = v.sign(&request(&[], BODY), NOW, "").expect("a signature");
+    let headers: Vec<_> = signed.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let other = Delivery { url: "http://10.0.0.1:8080/webhooks/a", ..request(&headers, BODY) };
+    let refusal = v.verify(&other, NOW).expect_err("another address");
+    assert!(refusal.about.contains("http://10.0.0.1:8080/webhooks/a"), "{refusal}");
 }
 
 #[test]
