@@ -248,7 +248,7 @@ fn fitting(spec: &SignatureSpec) -> Option<Secret> {
 }
 
 fn settings() -> Settings {
-    ["audience", "email", "bundle_id", "public_key", "merchant_id", "verify_token"]
+    ["audience", "email", "bundle_id", "public_key", "merchant_id", "verify_token", "topic_arn"]
         .map(|name| (name.to_owned(), "x".to_owned()))
         .into()
 }
@@ -368,6 +368,21 @@ fn a_delivery_sends_us_to_no_host_but_the_providers() {
         "https:///api.paypal.com/",
         "ftp://api.paypal.com/",
         "",
+    ] {
+        assert!(!fetched::is_allowed(bad, &hosts), "{bad}");
+    }
+}
+
+#[test]
+fn a_star_in_a_host_is_one_label() {
+    let hosts = ["sns.*.amazonaws.com".to_owned()];
+    assert!(fetched::is_allowed("https://sns.eu-west-1.amazonaws.com/x.pem", &hosts));
+    for bad in [
+        "https://bucket.s3.amazonaws.com/x.pem",
+        "https://sns.a.b.amazonaws.com/",
+        "https://sns..amazonaws.com/",
+        "https://x.sns.eu-west-1.amazonaws.com/",
+        "https://amazonaws.com/",
     ] {
         assert!(!fetched::is_allowed(bad, &hosts), "{bad}");
     }
