@@ -259,7 +259,9 @@ impl Verifier {
                 },
                 encoding: spec.encoding,
             },
-            Kind::Jwt => How::Jwt(Box::new(jwt::Jwt::new(spec, envelope()?, &settings).map_err(fail)?)),
+            Kind::Jwt => {
+                How::Jwt(Box::new(jwt::Jwt::new(spec, envelope()?, &settings, secrets.is_empty()).map_err(fail)?))
+            }
             Kind::Scheme => How::Scheme(Scheme::new(spec, &ready, options)?),
         };
         let require = spec.require.iter().map(|(place, value)| Ok((Place::parse(place)?, value.clone())));

@@ -134,7 +134,7 @@ fn one_tag(sight: &Sight<'_>, content: &[Template], secret: &Ready, alg: Alg, ke
 fn written(now_ms: i64, unit: Unit) -> Result<String, String> {
     Ok(match unit {
         Unit::S => now_ms.div_euclid(1000).to_string(),
-        Unit::Ms => now_ms.to_string(),
+        Unit::Ms | Unit::SOrMs => now_ms.to_string(),
         Unit::Iso8601 => {
             let at = jiff::Timestamp::from_millisecond(now_ms).map_err(|e| format!("the clock is wrong: {e}"))?;
             at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -350,6 +350,60 @@ fn keys_are_fetched_once_an_hour_and_an_outage_is_told_apart_from_a_forgery() {
     assert_eq!(away.secret_that_matches(&request(&headers, BODY), NOW), None);
 }
 
+/// A committed vector.
+fn vector(provider: &str, name: &str) -> crate::providers::vectors::Vector {
+    let path = format!("{}/tests/vectors/signatures/{provider}.json", env!("CARGO_MANIFEST_DIR"));
+    let list: Vec<crate::providers::vectors::Vector> =
+        serde_json::from_slice(&std::fs::read(path).expect("readable")).expect("vectors");
+    list.into_iter().find(|vector| vector.name == name).expect("is there")
+}
+
+fn verdict(v: &Verifier, vector: &crate::providers::vectors::Vector) -> Result<(), Reason> {
+    use base64::Engine as _;
+    let headers: Vec<_> = vector.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    let body = base64::engine::general_purpose::STANDARD.decode(&vector.body_base64).expect("base64");
+    let delivery = Delivery { headers: &headers, body: &body, ..Delivery::to(&vector.method, &vector.url) };
+    v.verify(&delivery, vector.now * 1000).map(drop).map_err(|refusal| refusal.reason)
+}
+
+#[test]
+fn a_key_is_asked_for_by_its_id_with_the_sources_credentials() {
+    let vector = vector("plaid", "valid_body_basic");
+    let set: serde_json::Value = serde_json::from_str(&vector.secrets[0]).expect("a key set");
+    let answer = serde_json::json!({ "key": set["keys"][0] }).to_string().into_bytes();
+    let fetch: Fetch = Arc::new(move |request: &KeyRequest<'_>| {
+        assert_eq!(request.url, "https://sandbox.plaid.com/webhook_verification_key/get");
+        assert_eq!(request.post, Some(r#"{"client_id":"c1","key_id":"test-kid-1","secret":"s1"}"#));
+        Ok(answer.clone())
+    });
+    let named = [("environment", "sandbox"), ("client_id", "c1"), ("api_secret", "s1")];
+    let settings: Settings = named.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let v = verifier("plaid", &[], &Options { settings, fetch: Some(fetch), ..Options::default() });
+    assert_eq!(verdict(&v, &vector), Ok(()));
+    let without = Verifier::new(&recipe("plaid").signature, &[], &Options::default()).expect_err("no credentials");
+    assert!(without.problem.contains("client_id"), "{without}");
+}
+
+#[test]
+fn a_certificate_is_fetched_once_and_an_outage_is_no_forgery() {
+    let vector = vector("paypal", "valid_basic");
+    let (asked, options) = (Arc::new(AtomicUsize::new(0)), vector.options());
+    let (counter, inner) = (asked.clone(), options.fetch.clone().expect("the vector's"));
+    let fetch: Fetch = Arc::new(move |request: &KeyRequest<'_>| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        inner(request)
+    });
+    let v = verifier("paypal", &vector.secrets(), &Options { fetch: Some(fetch), ..options.clone() });
+    assert_eq!((verdict(&v, &vector), verdict(&v, &vector)), (Ok(()), Ok(())));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let down: Fetch = Arc::new(|_: &KeyRequest<'_>| Err("connection refused".to_owned()));
+    let v = verifier("paypal", &vector.secrets(), &Options { fetch: Some(down), ..options.clone() });
+    assert_eq!(verdict(&v, &vector), Err(Reason::CertificateUnavailable));
+    let the_webs_roots = Options { trust_roots: Vec::new(), ..options };
+    let v = verifier("paypal", &vector.secrets(), &the_webs_roots);
+    assert_eq!(verdict(&v, &vector), Err(Reason::CertificateUntrusted));
+}
+
 #[test]
 fn a_delivery_sends_us_to_no_host_but_the_providers() {
     let hosts = ["paypal.com".to_owned()];
