@@ -96,3 +96,20 @@ pub(super) fn leads_to(chain: &[X509Certificate<'_>], roots: &[Root], at_s: i64)
     }
     Err("the chain of certificates leads to no root that is trusted")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roots_of_the_web_are_whole() {
+        let roots = Root::of_the_web();
+        assert!(roots.len() > 50);
+        for root in &roots {
+            let (rest, _) = SubjectPublicKeyInfo::from_der(&root.spki).expect("a public key");
+            assert!(rest.is_empty());
+            let (rest, _) = X509Name::from_der(&root.name).expect("a name");
+            assert!(rest.is_empty());
+        }
+    }
+}

@@ -152,7 +152,7 @@ impl Case<'_> {
         for (at, ready) in self.secrets.iter().enumerate().filter(|(_, ready)| live(ready)) {
             let good = matches(ready)?;
             trace.note(good, || {
-                format!("secret \"{}\" {}", ready.name, if good { "made this signature" } else { "did not" })
+                format!("secret \"{}\" {}", ready.name, if good { "made this signature" } else { "did not make it" })
             });
             if good {
                 return Ok(at);
