@@ -7,7 +7,7 @@ pub mod body;
 pub mod interpret;
 pub mod json;
 
-use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule};
+use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -37,6 +37,9 @@ pub struct Recipe {
     /// Which types only point at an object.
     #[serde(default, rename = "fetch")]
     pub fetches: Vec<FetchRule>,
+    /// Which types are money that the file cannot read.
+    #[serde(default, rename = "park")]
+    pub parks: Vec<ParkRule>,
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
@@ -119,6 +122,7 @@ impl Catalog {
         recipe.movements = lender.movements;
         recipe.entities = lender.entities;
         recipe.fetches = lender.fetches;
+        recipe.parks = lender.parks;
         recipe.ignores = lender.ignores;
         Ok(recipe)
     }
@@ -140,6 +144,7 @@ impl Recipe {
             movements: self.movements.clone(),
             entities: self.entities.clone(),
             fetches: self.fetches.clone(),
+            parks: self.parks.clone(),
             ignores: self.ignores.clone(),
         }
     }

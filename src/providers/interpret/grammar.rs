@@ -190,6 +190,16 @@ pub struct IgnoreRule {
     pub ping: bool,
 }
 
+/// `[[park]]`: money that the file cannot read, for a person.
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(try_from = "ParkFields")]
+pub struct ParkRule {
+    /// When the rule runs.
+    pub applies: Applies,
+    /// What the person is told.
+    pub because: String,
+}
+
 /// When a rule runs.
 #[derive(Debug, Clone, Default)]
 pub struct Applies {
@@ -263,8 +273,8 @@ pub enum Expr {
     Join(Vec<Expr>, String),
     /// Another word for each word; `*` for the rest.
     Map { from: Box<Expr>, words: BTreeMap<String, String>, rest: Option<String> },
-    /// Nothing for these texts.
-    Unless(Box<Expr>, Vec<String>),
+    /// Nothing for these texts (fixed, or an option's).
+    Unless(Box<Expr>, Vec<Expr>),
     /// Nothing unless the conditions hold.
     If(Box<Expr>, Vec<Condition>),
     /// One text if the other is inside, else another.
@@ -364,6 +374,8 @@ pub enum Test {
     In(Vec<String>),
     /// None of these, or missing (`ne`, `nin`).
     NotIn(Vec<String>),
+    /// `in` or `nin` (false) the list that an option holds; replaced when rules are compiled.
+    Option(String, bool),
     /// There and not null.
     Exists,
     /// Missing or null.
@@ -578,7 +590,13 @@ impl TryFrom<ExprFields> for Expr {
                         let rest = words.remove("*");
                         Ok(Expr::Map { from, words, rest })
                     }
-                    (None, Some(texts), None, None, None, None) => Ok(Expr::Unless(from, texts)),
+                    (None, Some(texts), None, None, None, None) => {
+                        let text = |text: String| match text.strip_prefix('$') {
+                            Some(option) => Expr::Option(option.to_owned()),
+                            None => Expr::Fixed(text),
+                        };
+                        Ok(Expr::Unless(from, texts.into_iter().map(text).collect()))
+                    }
                     (None, None, Some(when), None, None, None) => Ok(Expr::If(from, when)),
                     (None, None, None, Some(needle), None, None) => match (f.then, f.otherwise) {
                         (Some(then), Some(otherwise)) => Ok(Expr::Contains { from, needle, then, otherwise }),
@@ -828,6 +846,7 @@ fn test(operator: &str, value: Option<Vec<String>>) -> Result<Test, String> {
         ("exists" | "missing", Some(_)) => Err(format!("`{operator}` takes no value")),
         ("eq", Some([one])) => Ok(Test::In(vec![one.clone()])),
         ("ne", Some([one])) => Ok(Test::NotIn(vec![one.clone()])),
+        ("in" | "nin", Some([one])) if one.starts_with('$') => Ok(Test::Option(one[1..].to_owned(), operator == "in")),
         ("in", Some(all @ [_, ..])) => Ok(Test::In(all.to_vec())),
         ("nin", Some(all @ [_, ..])) => Ok(Test::NotIn(all.to_vec())),
         ("gt" | "lt", Some([zero])) if zero != "0" => Err(format!("`{operator}` compares with 0 only")),
@@ -955,6 +974,32 @@ struct FetchFields {
     when: Vec<Condition>,
     path: Template,
     answer: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ParkFields {
+    #[serde(default)]
+    on: Vec1<TypePattern>,
+    #[serde(default)]
+    answer: Vec1<TypePattern>,
+    #[serde(default)]
+    option: BTreeMap<String, String>,
+    #[serde(default)]
+    when: Vec<Condition>,
+    because: String,
+}
+
+impl TryFrom<ParkFields> for ParkRule {
+    type Error = String;
+    fn try_from(f: ParkFields) -> Result<ParkRule, String> {
+        let applies = applies(f.on, f.answer, f.option, f.when, Vec1::default())?;
+        let mut rule = ParkRule { applies, because: f.because };
+        let mut all = Vec::new();
+        rule.applies.visit(&mut |expr| all.push(expr.clone()));
+        check_places(&rule.applies, &all, Vec::new())?;
+        Ok(rule)
+    }
 }
 
 fn applies(
@@ -1126,7 +1171,11 @@ impl Expr {
         show(self);
         match self {
             Expr::First(all) | Expr::Join(all, _) => all.iter_mut().for_each(|e| e.visit(show)),
-            Expr::Map { from, .. } | Expr::Unless(from, _) | Expr::Contains { from, .. } | Expr::Cut { from, .. } => {
+            Expr::Unless(from, texts) => {
+                from.visit(show);
+                texts.iter_mut().for_each(|e| e.visit(show));
+            }
+            Expr::Map { from, .. } | Expr::Contains { from, .. } | Expr::Cut { from, .. } => {
                 from.visit(show)
             }
             Expr::If(from, when) => {
@@ -1148,6 +1197,13 @@ impl Number {
     }
 }
 
+impl Applies {
+    /// Shows every expression of the conditions.
+    pub fn visit(&mut self, show: &mut dyn FnMut(&mut Expr)) {
+        self.when.iter_mut().for_each(|c| c.of.visit(show));
+    }
+}
+
 impl MovementRule {
     fn sums(&self) -> Vec<Place> {
         let amounts = self.amount.iter().chain(&self.fee).chain(&self.tax);
@@ -1157,7 +1213,7 @@ impl MovementRule {
 
     /// Shows every expression of the rule.
     pub fn visit(&mut self, show: &mut dyn FnMut(&mut Expr)) {
-        self.applies.when.iter_mut().for_each(|c| c.of.visit(show));
+        self.applies.visit(show);
         let fields = [&mut self.kind, &mut self.reference, &mut self.currency];
         let more = self.also.iter_mut().chain(&mut self.account).chain(&mut self.parent);
         fields.into_iter().chain(more).for_each(|e| e.visit(show));
@@ -1172,7 +1228,7 @@ impl MovementRule {
 impl EntityRule {
     /// Shows every expression of the rule.
     pub fn visit(&mut self, show: &mut dyn FnMut(&mut Expr)) {
-        self.applies.when.iter_mut().for_each(|c| c.of.visit(show));
+        self.applies.visit(show);
         let fields = [&mut self.id, &mut self.status];
         let more = self.provider_status.iter_mut().chain(&mut self.version).chain(&mut self.account);
         fields.into_iter().chain(more).for_each(|e| e.visit(show));
@@ -1183,7 +1239,7 @@ impl EntityRule {
 impl FetchRule {
     /// Shows every expression of the rule.
     pub fn visit(&mut self, show: &mut dyn FnMut(&mut Expr)) {
-        self.applies.when.iter_mut().for_each(|c| c.of.visit(show));
+        self.applies.visit(show);
         for part in &mut self.path.0 {
             match part {
                 TemplatePart::Segment(expr) | TemplatePart::Path(expr, _) => expr.visit(show),
@@ -1204,15 +1260,25 @@ pub struct EventHalf {
     pub entities: Vec<EntityRule>,
     /// `[[fetch]]`
     pub fetches: Vec<FetchRule>,
+    /// `[[park]]`
+    pub parks: Vec<ParkRule>,
     /// `[[ignore]]`
     pub ignores: Vec<IgnoreRule>,
 }
 
 impl EventHalf {
+    /// The conditions of every rule.
+    pub fn all_applies(&mut self) -> impl Iterator<Item = &mut Applies> {
+        let movements = self.movements.iter_mut().map(|r| &mut r.applies);
+        let entities = self.entities.iter_mut().map(|r| &mut r.applies);
+        let fetches = self.fetches.iter_mut().map(|r| &mut r.applies);
+        movements.chain(entities).chain(fetches).chain(self.parks.iter_mut().map(|r| &mut r.applies))
+    }
+
     /// Checks what no single table can know; the error says what would be right.
     pub fn check(&mut self) -> Result<(), String> {
         let event = &self.event;
-        let rules = self.movements.len() + self.entities.len() + self.fetches.len() + self.ignores.len();
+        let rules = self.movements.len() + self.entities.len() + self.fetches.len() + self.ignores.len() + self.parks.len();
         if let Some(like) = &event.like {
             return match rules {
                 0 if event.kind.is_none() && event.body.is_empty() => Ok(()),
@@ -1263,18 +1329,25 @@ impl EventHalf {
                 return Err(format!("[event] options.{name}: the default `{}` is none of its values", option.default));
             }
         }
-        let asked = self.movements.iter().map(|r| &r.applies).chain(self.entities.iter().map(|r| &r.applies));
-        for applies in asked.chain(self.fetches.iter().map(|r| &r.applies)) {
+        let options = event.options.clone();
+        for applies in self.all_applies() {
             for (name, value) in &applies.option {
-                match event.options.get(name) {
+                match options.get(name) {
                     Some(option) if option.values.is_empty() || option.values.contains(value) => {}
                     Some(_) => return Err(format!("option = {{ {name} = \"{value}\" }}: that is none of its values")),
                     None => return Err(format!("option `{name}` is not declared under [event.options]")),
                 }
             }
+            for condition in &applies.when {
+                match &condition.test {
+                    Test::Option(name, _) if !options.contains_key(name) => {
+                        return Err(format!("option `{name}` (`${name}`) is not declared under [event.options]"));
+                    }
+                    _ => {}
+                }
+            }
         }
         let mut outside = None;
-        let options = event.options.clone();
         self.visit(&mut |expr| {
             if let Expr::Option(name) = expr {
                 if !options.contains_key(name) {
@@ -1298,6 +1371,7 @@ impl EventHalf {
         self.movements.iter_mut().for_each(|r| r.visit(show));
         self.entities.iter_mut().for_each(|r| r.visit(show));
         self.fetches.iter_mut().for_each(|r| r.visit(show));
+        self.parks.iter_mut().for_each(|r| r.applies.visit(show));
     }
 }
 

@@ -60,7 +60,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn park(&mut self, problem: String) {
+    pub fn park(&mut self, problem: String) {
         self.problem.get_or_insert(problem);
     }
 }
@@ -184,7 +184,9 @@ impl<'x> Context<'x> {
                 }
             }
             Expr::Unless(from, texts) => {
-                Ok(self.text(from, how)?.filter(|text| !texts.iter().any(|t| t == text.as_ref())))
+                let Some(text) = self.text(from, how)? else { return Ok(None) };
+                let excepted = |expr: &Expr| matches!(expr, Expr::Fixed(fixed) if *fixed == text);
+                Ok((!texts.iter().any(excepted)).then_some(text))
             }
             Expr::If(from, when) => {
                 for condition in when {
@@ -264,7 +266,7 @@ impl<'x> Context<'x> {
                 return Err(format!("flag unreadable: {} is `{}`, neither true nor false", condition.of, shown(text)));
             }
             (Test::Is(_), None) => return Err(format!("flag unreadable: {} is missing", condition.of)),
-            (Test::Exists | Test::Missing, _) => false,
+            (Test::Exists | Test::Missing | Test::Option(..), _) => false, // seen to above; replaced when compiled
         })
     }
 
@@ -600,6 +602,7 @@ impl fmt::Display for Condition {
         match &self.test {
             Test::In(texts) => write!(f, "{of} is {}", texts.join(" or ")),
             Test::NotIn(texts) => write!(f, "{of} is not {}", texts.join(" or ")),
+            Test::Option(name, _) => write!(f, "{of} suits option {name}"),
             Test::Exists => write!(f, "{of} is there"),
             Test::Missing => write!(f, "{of} is missing"),
             Test::Positive => write!(f, "{of} is above 0"),
