@@ -8,6 +8,7 @@ pub mod interpret;
 pub mod json;
 
 use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
+use interpret::tables::Rules;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -30,16 +31,16 @@ pub struct Recipe {
     pub event: EventRules,
     /// Which types move money, and how.
     #[serde(default, rename = "movement")]
-    pub movements: Vec<MovementRule>,
+    pub movements: Rules<MovementRule>,
     /// Which types carry the state of an object.
     #[serde(default, rename = "entity")]
-    pub entities: Vec<EntityRule>,
+    pub entities: Rules<EntityRule>,
     /// Which types only point at an object.
     #[serde(default, rename = "fetch")]
-    pub fetches: Vec<FetchRule>,
+    pub fetches: Rules<FetchRule>,
     /// Which types are money that the file cannot read.
     #[serde(default, rename = "park")]
-    pub parks: Vec<ParkRule>,
+    pub parks: Rules<ParkRule>,
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
@@ -133,6 +134,11 @@ impl Recipe {
     pub fn read(file: &str, text: &str) -> Result<Recipe, RecipeError> {
         let fail = |problem: String| RecipeError { file: file.to_owned(), problem };
         let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
+        let wrong = [&recipe.movements.wrong, &recipe.entities.wrong, &recipe.fetches.wrong, &recipe.parks.wrong];
+        if let Some((at, problem)) = wrong.into_iter().flatten().min() {
+            let line = text.bytes().take(*at).filter(|b| *b == b'\n').count() + 1;
+            return Err(fail(format!("line {line}, in the table that begins there: {problem}")));
+        }
         recipe.events().check().map_err(fail)?;
         Ok(recipe)
     }
@@ -141,10 +147,10 @@ impl Recipe {
     pub fn events(&self) -> EventHalf {
         EventHalf {
             event: self.event.clone(),
-            movements: self.movements.clone(),
-            entities: self.entities.clone(),
-            fetches: self.fetches.clone(),
-            parks: self.parks.clone(),
+            movements: self.movements.rules.clone(),
+            entities: self.entities.rules.clone(),
+            fetches: self.fetches.rules.clone(),
+            parks: self.parks.rules.clone(),
             ignores: self.ignores.clone(),
         }
     }

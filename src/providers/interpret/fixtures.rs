@@ -87,7 +87,8 @@ fn originals() -> Vec<(String, Vec<Fixture>)> {
         .collect()
 }
 
-fn interpreter(provider: &str, options: &Value) -> Interpreter {
+/// A built-in provider, compiled.
+pub fn interpreter(provider: &str, options: &Value) -> Interpreter {
     let options = options.as_object().cloned().unwrap_or_default();
     let options = options.into_iter().map(|(k, v)| (k, v.as_str().map_or(v.to_string(), str::to_owned))).collect();
     let recipe = Catalog::open(None).unwrap().recipe(provider).expect(provider).unwrap();

@@ -9,6 +9,10 @@ pub mod expected;
 mod fixtures;
 pub mod grammar;
 mod read;
+pub mod syntax;
+pub mod tables;
+#[cfg(test)]
+mod tests;
 
 use super::body;
 use super::json::Document;
@@ -123,8 +127,12 @@ impl Interpreter {
         for applies in half.all_applies() {
             applies.when.retain_mut(|condition| {
                 let Test::Option(name, inside) = &condition.test else { return true };
-                let list: Vec<String> =
-                    values.get(name).into_iter().flat_map(|v| v.split(',')).map(|word| word.trim().to_owned()).collect();
+                let list: Vec<String> = values
+                    .get(name)
+                    .into_iter()
+                    .flat_map(|v| v.split(','))
+                    .map(|word| word.trim().to_owned())
+                    .collect();
                 let (any, inside) = (list.iter().any(|word| word == "*"), *inside);
                 condition.test = if inside { Test::In(list) } else { Test::NotIn(list) };
                 !(any && inside)
