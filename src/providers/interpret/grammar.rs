@@ -265,17 +265,49 @@ pub enum Expr {
     /// All parts, or nothing.
     Join(Vec<Expr>, String),
     /// Another word for each word; `*` for the rest.
-    Map { from: Box<Expr>, words: BTreeMap<String, String>, rest: Option<String> },
+    Map {
+        /// The provider's word.
+        from: Box<Expr>,
+        /// Ours, by the provider's.
+        words: BTreeMap<String, String>,
+        /// For all others.
+        rest: Option<String>,
+    },
     /// Nothing for these texts (fixed, or an option's).
     Unless(Box<Expr>, Vec<Expr>),
     /// Nothing unless the conditions hold.
     If(Box<Expr>, Vec<Condition>),
     /// One text if the other is inside, else another.
-    Contains { from: Box<Expr>, needle: String, then: String, otherwise: String },
+    Contains {
+        /// Where to look.
+        from: Box<Expr>,
+        /// What for.
+        needle: String,
+        /// If it is inside.
+        then: String,
+        /// If it is not.
+        otherwise: String,
+    },
     /// What stands before the first separator (`head`) or after the last (`tail`).
-    Cut { from: Box<Expr>, separator: String, tail: bool },
+    Cut {
+        /// The text.
+        from: Box<Expr>,
+        /// Where to cut.
+        separator: String,
+        /// Keep what follows the last one, rather than what precedes the first.
+        tail: bool,
+    },
     /// A field of the first element of an array that has these fields.
-    Find { place: Place, array: Pointer, wanted: Vec<(Pointer, String)>, get: Pointer },
+    Find {
+        /// What the array's pointer starts from.
+        place: Place,
+        /// The array.
+        array: Pointer,
+        /// Fields of the element and the texts they must have.
+        wanted: Vec<(Pointer, String)>,
+        /// The field of the element.
+        get: Pointer,
+    },
 }
 
 /// A number: a text, or a sum.
@@ -286,7 +318,16 @@ pub enum Number {
     /// The sum; nothing if the first is missing, later ones count 0.
     Sum(Vec<Expr>),
     /// The sum over an array; nothing if no element has it.
-    SumOf { place: Place, array: Pointer, item: Pointer, wanted: Vec<(Pointer, String)> },
+    SumOf {
+        /// What the array's pointer starts from.
+        place: Place,
+        /// The array.
+        array: Pointer,
+        /// The number in each element.
+        item: Pointer,
+        /// Fields of an element and the texts they must have to count.
+        wanted: Vec<(Pointer, String)>,
+    },
 }
 
 /// What a number counts.
@@ -584,10 +625,10 @@ impl EventHalf {
         }
         let mut outside = None;
         self.visit(&mut |expr| {
-            if let Expr::Option(name) = expr {
-                if !options.contains_key(name) {
-                    outside = Some(format!("option `{name}` (`${name}`) is not declared under [event.options]"));
-                }
+            if let Expr::Option(name) = expr
+                && !options.contains_key(name)
+            {
+                outside = Some(format!("option `{name}` (`${name}`) is not declared under [event.options]"));
             }
         });
         for expr in self.event.expressions() {

@@ -211,10 +211,8 @@ impl Interpreter {
         let memory = Memory::new(self.slots);
         let context = Context::new(document.root(), document.root(), &[], "", &memory, &memory);
         let mut event = Event { answer: None, meaning: Meaning::default(), known: Known::Rule, ..asked.clone() };
-        let mode = self.half.event.answer_mode.as_ref().map(|expr| mode(&context, expr));
-        if let Some(Ok(Some(mode))) = mode {
-            event.mode = Some(mode);
-        }
+        let mode = self.half.event.answer_mode.as_ref().map_or(Ok(None), |expr| mode(&context, expr));
+        event.mode = mode.as_ref().ok().copied().flatten().or(event.mode);
         if let Some(Ok(Some(account))) = self.half.event.answer_account.as_ref().map(|e| context.text(e, How::Id)) {
             self.set_account(&mut event, account.into_owned());
         }
@@ -224,11 +222,7 @@ impl Interpreter {
             return alone(event);
         }
         self.apply(&mut event, name, &rules, &context, received_at);
-        if let (Some(Err(problem)), Meaning::Effects { movements, .. }) = (mode, &event.meaning) {
-            if !movements.is_empty() {
-                event.meaning = Meaning::Parked(format!("mode: {problem}"));
-            }
-        }
+        park_unknown_mode(&mut event, mode);
         alone(event)
     }
 
@@ -309,12 +303,7 @@ impl Interpreter {
         let woken = self.events.rules(&event.kind);
         let kind = event.kind.clone();
         self.apply(&mut event, &kind, &woken, context, received_at);
-        if let (Err(problem), Meaning::Effects { movements, entities }) = (mode, &mut event.meaning) {
-            if !movements.is_empty() {
-                event.states_of_parked = std::mem::take(entities);
-                event.meaning = Meaning::Parked(format!("mode: {problem}"));
-            }
-        }
+        park_unknown_mode(&mut event, mode);
         event
     }
 
@@ -401,6 +390,17 @@ impl Interpreter {
 
 fn mode(context: &Context<'_>, expr: &Expr) -> Result<Option<Mode>, String> {
     Ok(context.text(expr, How::Word)?.and_then(|word| Mode::parse(&word)))
+}
+
+/// Money of unknown mode must not reach either book; states may.
+fn park_unknown_mode(event: &mut Event, mode: Result<Option<Mode>, String>) {
+    match (mode, &mut event.meaning) {
+        (Err(problem), Meaning::Effects { movements, entities }) if !movements.is_empty() => {
+            event.states_of_parked = std::mem::take(entities);
+            event.meaning = Meaning::Parked(format!("mode: {problem}"));
+        }
+        _ => {}
+    }
 }
 
 fn parked_event(problem: String) -> Event {

@@ -171,13 +171,13 @@ fn applies(
         return Err("a rule has either `on` (types of events) or `answer` (the name of a fetched answer)".into());
     }
     let each = each.0.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
-    if let Some((at, _)) = each.first() {
-        if *at == Place::Element || each[1..].iter().any(|(at, _)| *at != Place::Element) {
-            return Err(
-                "`each` goes from outer to inner: the first \"/array\" of the event, then \"./array\" of its elements"
-                    .into(),
-            );
-        }
+    if let Some((at, _)) = each.first()
+        && (*at == Place::Element || each[1..].iter().any(|(at, _)| *at != Place::Element))
+    {
+        return Err(
+            "`each` goes from outer to inner: the first \"/array\" of the event, then \"./array\" of its elements"
+                .into(),
+        );
     }
     Ok(Applies { on: on.0, answer: answer.0, option, when, each })
 }

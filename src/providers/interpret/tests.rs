@@ -1,7 +1,7 @@
 //! What bodies may hold that fixtures do not show: odd numbers, flags, ids, shapes, and bytes nobody would send.
 
 use super::expected::to_expected_json;
-use super::fixtures::{bodies, interpreter, reading};
+use super::fixtures::{Delivery, bodies, interpreter, reading};
 use super::{Interpreter, Reading};
 use crate::event::{Amount, EntityState, Event, Known, Meaning, Mode, Movement, Role};
 use crate::providers::Recipe;
@@ -234,6 +234,7 @@ fn ids_are_the_digits_that_were_sent() {
         assert!(parked(&with(odd)).contains("only plain digits"), "{odd}");
     }
     assert!(parked(&with(&format!("\"{}\"", "x".repeat(501)))).contains("longer than 500"));
+    assert!(parked(&with(&format!("\"{}\"", "x".repeat(5000)))).contains("longer than 4096"));
     assert_eq!(name(r#""a\u0000b""#), "a\0b");
     assert_ne!(name(r#""\ud83d""#), name(r#""\ud83e""#));
 }
@@ -670,8 +671,8 @@ fn linear(name: &str, body: impl Fn(usize) -> String, interpreter: &Interpreter)
         };
         (0..3).map(|_| once()).min().unwrap_or_default()
     };
-    let (small, large) = (time(1000).max(Duration::from_micros(200)), time(32_000));
-    assert!(large < small * 32 * 6, "{name}: {small:?} for 1000, {large:?} for 32000");
+    let (small, large) = (time(500).max(Duration::from_micros(200)), time(16_000));
+    assert!(large < small * 32 * 6, "{name}: {small:?} for 500, {large:?} for 16000");
 }
 
 #[test]
@@ -695,6 +696,17 @@ fn time_grows_with_the_body_and_not_with_its_square() {
             format!(
                 "{{\"list\":[{{\"wrapped\":{{{}\"what\":\"returned\",\"pass\":\"p\",\"money\":\"EUR\",\"parts\":[{}7]}}}}]}}",
                 keys(n),
+                parts(n)
+            )
+        },
+        &invented,
+    );
+    linear(
+        "a long text that a loop asks for",
+        |n| {
+            let long = r"\u0041".repeat(n);
+            format!(
+                "{{\"list\":[{{\"wrapped\":{{\"what\":\"returned\",\"pass\":\"{long}\",\"money\":\"EUR\",\"parts\":[{}7]}}}}]}}",
                 parts(n)
             )
         },
@@ -751,7 +763,7 @@ proptest! {
         pick in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 1..6),
     ) {
-        static ALL: std::sync::OnceLock<Vec<(Interpreter, Vec<u8>, Vec<(String, String)>)>> = std::sync::OnceLock::new();
+        static ALL: std::sync::OnceLock<Vec<Delivery>> = std::sync::OnceLock::new();
         let (interpreter, body, headers) = pick.get(ALL.get_or_init(bodies));
         let mut body = body.clone();
         for (at, byte, how) in changes {
@@ -777,7 +789,7 @@ proptest! {
             Just(r#""\ud800""#.into()), Just("[[[]]]".into()), "[0-9.eE+-]{1,30}".prop_map(|s| format!("\"{s}\"")),
         ],
     ) {
-        static ALL: std::sync::OnceLock<Vec<(Interpreter, Vec<u8>, Vec<(String, String)>)>> = std::sync::OnceLock::new();
+        static ALL: std::sync::OnceLock<Vec<Delivery>> = std::sync::OnceLock::new();
         let (interpreter, body, headers) = pick.get(ALL.get_or_init(bodies));
         let text = String::from_utf8_lossy(body).into_owned();
         let values: Vec<usize> = text.match_indices(':').map(|(at, _)| at + 1).collect();
