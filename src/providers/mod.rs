@@ -12,7 +12,8 @@ pub mod signature;
 pub mod vectors;
 
 use crate::postings::LedgerFacts;
-use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule};
+use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
+use interpret::tables::Rules;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -40,13 +41,16 @@ pub struct Recipe {
     pub event: EventRules,
     /// Which types move money, and how.
     #[serde(default, rename = "movement")]
-    pub movements: Vec<MovementRule>,
+    pub movements: Rules<MovementRule>,
     /// Which types carry the state of an object.
     #[serde(default, rename = "entity")]
-    pub entities: Vec<EntityRule>,
+    pub entities: Rules<EntityRule>,
     /// Which types only point at an object.
     #[serde(default, rename = "fetch")]
-    pub fetches: Vec<FetchRule>,
+    pub fetches: Rules<FetchRule>,
+    /// Which types are money that the file cannot read.
+    #[serde(default, rename = "park")]
+    pub parks: Rules<ParkRule>,
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
@@ -172,6 +176,7 @@ impl Catalog {
         recipe.movements = lender.movements;
         recipe.entities = lender.entities;
         recipe.fetches = lender.fetches;
+        recipe.parks = lender.parks;
         recipe.ignores = lender.ignores;
         Ok(recipe)
     }
@@ -184,6 +189,11 @@ impl Recipe {
         let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
         recipe.signature.check().map_err(fail)?;
         recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
+        let wrong = [&recipe.movements.wrong, &recipe.entities.wrong, &recipe.fetches.wrong, &recipe.parks.wrong];
+        if let Some((at, problem)) = wrong.into_iter().flatten().min() {
+            let line = text.bytes().take(*at).filter(|b| *b == b'\n').count() + 1;
+            return Err(fail(format!("line {line}, in the table that begins there: {problem}")));
+        }
         recipe.events().check().map_err(fail)?;
         Ok(recipe)
     }
@@ -192,9 +202,10 @@ impl Recipe {
     pub fn events(&self) -> EventHalf {
         EventHalf {
             event: self.event.clone(),
-            movements: self.movements.clone(),
-            entities: self.entities.clone(),
-            fetches: self.fetches.clone(),
+            movements: self.movements.rules.clone(),
+            entities: self.entities.rules.clone(),
+            fetches: self.fetches.rules.clone(),
+            parks: self.parks.rules.clone(),
             ignores: self.ignores.clone(),
         }
     }
