@@ -148,6 +148,8 @@ impl Reply {
             let status = response.encode(buffer, self.head_only, connection);
             shared.counts.count_answer(status);
             let mut turn = self.conn.turn();
+            // before the peer can know, so that the order of these is the order that peers see
+            turn.since = Instant::now();
             match self.conn.write_some(buffer) {
                 Ok(written) => turn.unsent.extend_from_slice(&buffer[written..]),
                 Err(_) => turn.dead = true,
@@ -157,7 +159,6 @@ impl Reply {
             }
             turn.busy = false;
             turn.close |= !keep_alive;
-            turn.since = Instant::now();
             !turn.is_free()
         });
         if self.held > 0 {

@@ -512,6 +512,12 @@ impl Peers {
 
     /// Answers from here and closes: nothing that follows can be trusted to be a request.
     fn refuse(&mut self, slot: usize, status: u16, why: &str) {
+        if let Some(peer) = &mut self.slots[slot] {
+            // at once, so that others need not be refused for what this one no longer needs
+            peer.reader = Reader::new(&self.limits);
+            peer.pending = Vec::new();
+            self.keep_account(slot, 0);
+        }
         let text = format!("{status} {}: {why}\n", reason(status));
         self.answer(slot, None, false, Response::text(status, text), &[]);
     }
@@ -592,7 +598,6 @@ impl Peers {
         peer.phase = Phase::Lingering(self.limits.linger_bytes);
         peer.since = now;
         peer.deadline = now + self.limits.linger_time;
-        peer.reader = Reader::new(&self.limits);
         peer.pending = Vec::new();
         self.keep_account(slot, 0);
         self.watch(slot, Interest::Read);
