@@ -3,7 +3,11 @@
 //! The files are compiled in; a directory named in the configuration overrides or extends them. What no table can say
 //! is a named scheme in code that the file refers to. No provider's name appears in Rust outside those schemes.
 
+pub mod pull;
+pub mod report;
+
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The files that are compiled in: (name, text).
@@ -20,6 +24,21 @@ pub struct Recipe {
     /// Other names that find this file.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Report files and how they are read.
+    #[serde(default)]
+    pub report: BTreeMap<String, report::ReportSpec>,
+    /// How the provider's API is reached.
+    #[serde(default)]
+    pub api: Option<pull::ApiSpec>,
+    /// Lists that are pulled from it, and reports that it makes on demand.
+    #[serde(default)]
+    pub pull: BTreeMap<String, pull::PullSpec>,
+    /// How one object is fetched again, by kind and reference.
+    #[serde(default)]
+    pub fetch_object: Vec<pull::FetchObject>,
+    /// How one event is fetched again by its id.
+    #[serde(default)]
+    pub fetch_event: Option<pull::FetchEvent>,
 }
 
 /// Why a provider's file cannot be used. Names the file, the line where TOML knows it, and what would be right.
