@@ -205,6 +205,9 @@ pub enum Pages {
         /// Where it says whether there is more, if the URL stands there also at the end.
         #[serde(default)]
         more: Option<String>,
+        /// There stands a list of links with `rel` and `href`; the one with `next` is meant.
+        #[serde(default)]
+        among_links: bool,
     },
     /// The `Link` header holds it, `rel="next"`.
     LinkHeader,
@@ -297,6 +300,9 @@ pub struct FetchObject {
     /// The body to build from the object, as the webhook would have sent it: JSON in which the text `{}` stands for the
     /// whole object, `{/pointer}` for a value of it, `{id}` for the reference.
     pub body: String,
+    /// The path gives the event itself, as the provider kept it: nothing is rebuilt.
+    #[serde(default)]
+    pub kept: bool,
     /// The rebuilt body may only be used when this holds for the object (it has succeeded).
     #[serde(default)]
     pub only: Condition,

@@ -154,7 +154,13 @@ mod tests {
         assert_eq!(below("https://api.x.com/v1?a=b", declared, used).unwrap(), "http://127.0.0.1:9/v1?a=b");
         assert_eq!(below("/v1?a=b", declared, used).unwrap(), "http://127.0.0.1:9/v1?a=b");
         assert_eq!(below("http://127.0.0.1:9/v1", declared, used).unwrap(), "http://127.0.0.1:9/v1");
-        for foreign in ["https://api.x.com.evil.com/v1", "https://evil.com/", "//evil.com/v1", "http://api.x.com/v1", "https://api.x.com@evil.com/"] {
+        for foreign in [
+            "https://api.x.com.evil.com/v1",
+            "https://evil.com/",
+            "//evil.com/v1",
+            "http://api.x.com/v1",
+            "https://api.x.com@evil.com/",
+        ] {
             assert!(below(foreign, declared, used).is_err(), "{foreign}");
         }
     }
@@ -176,7 +182,8 @@ mod tests {
     #[test]
     fn a_rebuilt_body_holds_the_object_and_its_values() {
         let object = serde_json::json!({"id": "ch_1", "created": 5, "livemode": true});
-        let body = wrap(r#"{"id":"r_{id}","at":"{/created}","live":"{/livemode}","none":"{/x}","o":["{}"]}"#, &object, "ch_1");
+        let body =
+            wrap(r#"{"id":"r_{id}","at":"{/created}","live":"{/livemode}","none":"{/x}","o":["{}"]}"#, &object, "ch_1");
         let want = serde_json::json!({"id": "r_ch_1", "at": 5, "live": true, "none": null, "o": [object]});
         assert_eq!(body.unwrap(), want);
     }

@@ -79,8 +79,10 @@ impl Http {
         let host = fill::origin(&base).ok_or_else(|| PullError::Recipe(format!("{base:?} is no URL")))?;
         let loopback = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
         let inner = |l: &&str| host.strip_prefix(*l).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-        if !host.starts_with("https://") && !loopback.iter().any(|l| inner(&l)) {
-            return Err(PullError::Recipe(format!("{base}: a key is only given to https addresses or to this machine")));
+        if !host.starts_with("https://") && !loopback.iter().any(|l| inner(l)) {
+            return Err(PullError::Recipe(format!(
+                "{base}: a key is only given to https addresses or to this machine"
+            )));
         }
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -131,11 +133,7 @@ impl Http {
         std::io::copy(&mut reader, out).map_err(|e| PullError::Network(format!("the download broke off: {e}")))
     }
 
-    fn again<T>(
-        &mut self,
-        call: &Call,
-        judge: impl Fn(&Http, Response) -> Verdict<T>,
-    ) -> Result<T, PullError> {
+    fn again<T>(&mut self, call: &Call, judge: impl Fn(&Http, Response) -> Verdict<T>) -> Result<T, PullError> {
         let mut renewed = false;
         let mut tries = 0;
         loop {
@@ -265,7 +263,9 @@ impl Http {
             return Verdict::Stop(PullError::NotReady(message));
         }
         match (status, json) {
-            (200..=299, Ok(json)) if self.failed.holds_for(&json) => Verdict::Stop(PullError::Refused { status, message }),
+            (200..=299, Ok(json)) if self.failed.holds_for(&json) => {
+                Verdict::Stop(PullError::Refused { status, message })
+            }
             (200..=299, Ok(json)) => Verdict::Done(Answer { json, link }),
             (200..=299, Err(e)) => Verdict::Again(PullError::Answer(format!("the answer is not JSON: {e}")), None),
             (401, _) => Verdict::Renew(PullError::Refused { status, message }),

@@ -319,9 +319,10 @@ impl<'r> Client<'r> {
     /// provider's file says no way for this kind and reference, or the object has not come so far (`only`).
     pub fn object(&mut self, kind: &str, reference: &str, parent: Option<&str>) -> Result<Option<Fetched>, PullError> {
         let fits = |prefix: &String| reference.starts_with(prefix.as_str());
-        let way = self.recipe.fetch_object.iter().find(|way| {
-            way.kinds.iter().any(|k| k == kind) && (way.prefix.is_empty() || way.prefix.iter().any(fits))
-        });
+        let way =
+            self.recipe.fetch_object.iter().find(|way| {
+                way.kinds.iter().any(|k| k == kind) && (way.prefix.is_empty() || way.prefix.iter().any(fits))
+            });
         let Some(way) = way else { return Ok(None) };
         let folder = way.prefix.iter().find(|prefix| prefix.ends_with('/') && fits(prefix));
         let id = folder.and_then(|folder| reference.strip_prefix(folder.as_str())).unwrap_or(reference);
@@ -341,9 +342,7 @@ impl<'r> Client<'r> {
         if !way.only.is_empty() && !only.holds_for(object) {
             return Ok(None);
         }
-        // an event that the provider kept and only has to be put back into its envelope is no rebuilt one
-        let kept = way.path.contains("/events?");
-        Ok(Some(Fetched { body: wrap(&way.body, object, id)?, rebuilt: !kept }))
+        Ok(Some(Fetched { body: wrap(&way.body, object, id)?, rebuilt: !way.kept }))
     }
 
     /// Fetches an event by its id. `None`: the provider keeps none, or not this one.
@@ -364,6 +363,12 @@ impl<'r> Client<'r> {
             None => fill::below(path_or_url, &self.http.declared, &self.http.base)?,
         };
         Ok(self.http.json(&Call::get(url))?.json)
+    }
+
+    /// Downloads a file whose address on the API's own host the provider told (Adyen's `REPORT_AVAILABLE`); bytes.
+    pub fn file(&mut self, url: &str, out: &mut dyn std::io::Write) -> Result<u64, PullError> {
+        let url = fill::below(url, &self.http.declared, &self.http.base)?;
+        self.http.download(&Call::get(url), out)
     }
 
     fn call(&self, path: &str, vars: &fill::Vars) -> Result<Call, PullError> {

@@ -262,13 +262,16 @@ fn advance(
             asked.set(param, super::text_at(last, id)?);
             Ok(true)
         }
-        Pages::NextUrl { at, more } => match text(at).filter(|_| more.as_ref().is_none_or(yes)) {
-            None => Ok(false),
-            Some(url) => {
-                asked.url = Some(below(&url, &client.http.declared, &client.http.base)?);
-                Ok(true)
-            }
-        },
+        Pages::NextUrl { at, more, among_links } => {
+            let next = match json.pointer(at) {
+                Some(Value::Array(links)) if *among_links => links.iter().find(|link| link["rel"] == "next"),
+                _ => None,
+            };
+            let url = if *among_links { next.and_then(|n| super::text_at(n, "/href").ok()) } else { text(at) };
+            let Some(url) = url.filter(|_| more.as_ref().is_none_or(yes)) else { return Ok(false) };
+            asked.url = Some(below(&url, &client.http.declared, &client.http.base)?);
+            Ok(true)
+        }
         Pages::LinkHeader => match answer.link.as_deref().and_then(next_link) {
             None => Ok(false),
             Some(url) => {
@@ -285,7 +288,8 @@ fn advance(
         },
         Pages::Number { param, total } => {
             let total = super::text_at(json, total)?;
-            let total: u64 = total.parse().map_err(|_| PullError::Answer(format!("{total:?} is no number of pages")))?;
+            let total: u64 =
+                total.parse().map_err(|_| PullError::Answer(format!("{total:?} is no number of pages")))?;
             asked.set(param, (page + 1).to_string());
             Ok(page < total)
         }

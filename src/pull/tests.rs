@@ -171,7 +171,13 @@ fn serve(mut stream: TcpStream, state: &mut State) -> std::io::Result<()> {
     reply(&mut stream, 200, &exchange.answer_headers, &exchange.answer, cut)
 }
 
-fn reply(out: &mut TcpStream, status: u16, headers: &[(String, String)], body: &[u8], cut: usize) -> std::io::Result<()> {
+fn reply(
+    out: &mut TcpStream,
+    status: u16,
+    headers: &[(String, String)],
+    body: &[u8],
+    cut: usize,
+) -> std::io::Result<()> {
     write!(out, "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n", body.len())?;
     for (name, value) in headers {
         write!(out, "{name}: {value}\r\n")?;
@@ -280,7 +286,8 @@ fn every_sample_gives_its_known_rows_through_its_pages() {
 
 #[test]
 fn faults_in_between_change_no_row() {
-    let faults = [Fault::Status(500), Fault::None, Fault::TooMany, Fault::Cut, Fault::None, Fault::Hangup, Fault::Status(503)];
+    let faults =
+        [Fault::Status(500), Fault::None, Fault::TooMany, Fault::Cut, Fault::None, Fault::Hangup, Fault::Status(503)];
     for sample in SAMPLES {
         let (well, _) = pull(sample, &[]);
         let (badly, served) = pull(sample, &faults);
@@ -306,7 +313,10 @@ fn what_the_provider_asks_to_wait_is_waited_and_more_than_the_bound_is_later() {
     client.rows("balance_transactions", DAY, none).unwrap();
     let waited = WAITED.lock().unwrap().clone();
     assert_eq!(waited[0], Duration::from_secs(7));
-    assert!((1.0..=2.0).contains(&waited[1].as_secs_f64()) && (2.0..=4.0).contains(&waited[2].as_secs_f64()), "{waited:?}");
+    assert!(
+        (1.0..=2.0).contains(&waited[1].as_secs_f64()) && (2.0..=4.0).contains(&waited[2].as_secs_f64()),
+        "{waited:?}"
+    );
 
     let fake = Fake::sample("stripe", &[Fault::TooMany]);
     let short = Pace { wait_max: Duration::from_secs(5), ..pace() };
@@ -462,7 +472,12 @@ fn a_report_on_demand_is_ordered_awaited_and_downloaded() {
     let mut state = State::default();
     answer(&mut state, "POST", "/reports", json!({"data": {"id": "rep_1", "status": "pending"}}));
     answer(&mut state, "GET", "/reports/rep_1", json!({"data": {"status": "ready"}}));
-    answer(&mut state, "GET", "/reports/rep_1/download-url", json!({"data": {"url": "https://api.paddle.com/files/1.csv"}}));
+    answer(
+        &mut state,
+        "GET",
+        "/reports/rep_1/download-url",
+        json!({"data": {"url": "https://api.paddle.com/files/1.csv"}}),
+    );
     answer(&mut state, "GET", "/files/1.csv", json!("a,b"));
     state.exchanges[3].headers.clear();
     state.faults = vec![Fault::None, Fault::Status(500)];
@@ -486,6 +501,51 @@ fn a_report_on_demand_is_ordered_awaited_and_downloaded() {
     let fake = Fake::start(state);
     let error = client_for(&recipe, &fake).report("payout_reconciliation", DAY, &mut out).unwrap_err();
     assert!(matches!(error, PullError::ForeignUrl { .. }), "{error}");
+}
+
+#[test]
+fn a_report_file_whose_address_a_webhook_told_is_downloaded_with_the_report_users_key() {
+    let mut state = State::default();
+    let csv = std::fs::read(folder("../reports/adyen_settlement_detail.csv")).unwrap();
+    let webhook: Value = serde_json::from_slice(&file("adyen", "page1.json")).unwrap();
+    let told = webhook.pointer("/notificationItems/0/NotificationRequestItem/reason").unwrap().as_str().unwrap();
+    answer(&mut state, "GET", &split(told).0, Value::Null);
+    state.exchanges[0].headers = vec![("authorization".into(), "Basic cmVwb3J0Ong=".into())];
+    state.exchanges[0].answer = csv.clone();
+    state.faults = vec![Fault::Status(503), Fault::None, Fault::Cut];
+    let fake = Fake::start(state);
+    let recipe = recipe("adyen");
+    let access =
+        Access { base: Some(fake.base.clone()), user: Some("report".into()), key: "x".into(), ..Access::default() };
+    let mut client = Client::new(&recipe, access, pace()).unwrap();
+    let mut out = Vec::new();
+    assert_eq!(client.file(told, &mut out).unwrap(), csv.len() as u64);
+    assert!(out == csv);
+    assert!(matches!(client.file(told, &mut Vec::new()), Err(PullError::Network(_))), "half a file is no file");
+}
+
+#[test]
+fn a_next_page_among_links_is_the_one_called_next() {
+    let mut state = State::default();
+    let first =
+        "/v1/notifications/webhooks-events?start_time=2026-11-20T00:00:00Z&end_time=2026-11-21T00:00:00Z&page_size=300";
+    let links = json!([{"rel": "self", "href": format!("https://api-m.paypal.com{first}")},
+        {"rel": "next", "href": "https://api-m.paypal.com/v1/notifications/webhooks-events?page=2"}]);
+    answer(&mut state, "GET", first, json!({"events": [{"id": "WH-1"}], "links": links}));
+    let end = json!({"events": [{"id": "WH-2"}], "links": [links[0]]});
+    answer(&mut state, "GET", "/v1/notifications/webhooks-events?page=2", end);
+    state.exchanges.iter_mut().for_each(|e| e.headers.clear());
+    let fake = Fake::start(state);
+    let recipe = recipe("paypal");
+    let mut client = Client::new(&recipe, access(by_provider("paypal"), &fake), Pace { ..pace() }).unwrap();
+    client.access.page_size = None;
+    let mut ids = Vec::new();
+    let pulled = client.events("events", DAY, &mut |event| {
+        ids.push(event["id"].clone());
+        Ok::<(), PullError>(())
+    });
+    assert_eq!(ids, ["WH-1", "WH-2"]);
+    assert_eq!(pulled.unwrap().pages, 2);
 }
 
 #[test]

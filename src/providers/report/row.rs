@@ -98,7 +98,11 @@ impl<'a> Cells<'a> {
     fn get(&self, field: &Field, found: Found<'a>) -> Option<Cow<'a, str>> {
         match (field, self) {
             (Field::Column(at), Cells::Table(record)) => {
-                record.get(*at).map(str::trim).filter(|text| !text.is_empty()).map(Cow::Borrowed)
+                let text = record.get(*at)?;
+                let padded = |b: Option<&u8>| b.is_none_or(|b| b.is_ascii_whitespace() || !b.is_ascii());
+                let bytes = text.as_bytes();
+                let text = if padded(bytes.first()) || padded(bytes.last()) { text.trim() } else { text };
+                (!text.is_empty()).then_some(Cow::Borrowed(text))
             }
             (Field::Pointer(pointer), Cells::Json(value)) => value.pointer(pointer).and_then(json_text),
             (Field::Kind, _) => Some(Cow::Borrowed(found.kind)),
@@ -645,6 +649,9 @@ impl Row {
         let Some(code) = rule.currency.get(cells, Found::default()) else { return Ok(None) };
         let shown = Currency::parse(&code)
             .ok_or_else(|| fault(rule.currency.column(), format!("{code:?} is no currency we know")))?;
+        if shown == currency && !rule.must_agree {
+            return Ok(None);
+        }
         let (mut minor, written) = rule.amount.get(cells, self, shown)?;
         if !written {
             return Ok(None);
@@ -655,7 +662,7 @@ impl Row {
         if shown != currency {
             return Ok(Some(Money { minor, currency: shown }));
         }
-        if rule.must_agree && minor != gross {
+        if minor != gross {
             let problem = format!("{minor} is not the gross {gross} that follows from the other columns");
             return Err(fault(rule.amount.column(), problem));
         }
@@ -691,8 +698,7 @@ impl Row {
             _ => &self.numbered,
         };
         let own_id = case.is_none_or(|c| c.numbered.is_empty());
-        let mut reference =
-            if own_id { text(case.map(|c| &c.reference), &self.reference) } else { None };
+        let mut reference = if own_id { text(case.map(|c| &c.reference), &self.reference) } else { None };
         let mut line_ref = if own_id { text(None, &self.line_ref) } else { None };
         if reference.is_none() && !numbered.is_empty() {
             let mut parts: Vec<Cow<str>> = Vec::new();

@@ -154,7 +154,7 @@ impl Place {
         })?;
         if more {
             self.record += 1;
-            let inside = into.iter().map(|field| field.bytes().filter(|b| *b == b'\n').count() as u64).sum::<u64>();
+            let inside = into.as_slice().bytes().filter(|b| *b == b'\n').count() as u64;
             self.line = (records.position().line() - 1).saturating_sub(inside);
         }
         Ok(more)
@@ -169,8 +169,11 @@ fn same_width(record: &csv::StringRecord, header: &csv::StringRecord, line: u64)
     if record.len() == header.len() {
         return Ok(());
     }
-    let problem =
-        format!("has {} fields where the header has {}: the file is cut off or was changed", record.len(), header.len());
+    let problem = format!(
+        "has {} fields where the header has {}: the file is cut off or was changed",
+        record.len(),
+        header.len()
+    );
     Err(ReadError::at(line, None, problem))
 }
 
@@ -222,9 +225,10 @@ fn by_type<E: From<ReadError>>(
             tally.row(row, Cells::Table(&record), place.now(), on_line)?;
             continue;
         }
-        let why = sections.others.get(&kind).ok_or_else(|| {
-            ReadError::at(line, None, format!("{kind:?} is no record type of this report"))
-        })?;
+        let why = sections
+            .others
+            .get(&kind)
+            .ok_or_else(|| ReadError::at(line, None, format!("{kind:?} is no record type of this report")))?;
         tally.skipped(line, format!("{kind} {why}"));
         if kind == sections.header {
             bound = Some((record.clone(), bind(spec, &record, line, options)?));

@@ -60,7 +60,8 @@ fn every_row_of_every_sample_is_its_known_answer() {
         for (line, want) in lines.iter().zip(wanted) {
             let got: Value = serde_json::from_str(&spec.json(line)).unwrap();
             // what the sample says beside the row, in words of its own
-            let beside = ["note", "duplicate_of_line", "duplicate_of", "parent_unknown", "ambiguous_local_time", "batch"];
+            let beside =
+                ["note", "duplicate_of_line", "duplicate_of", "parent_unknown", "ambiguous_local_time", "batch"];
             let more = ["event_code", "completed_at_utc", "provider_id", "settlement", "payment", "refund", "payout"];
             for (key, value) in want.as_object().unwrap() {
                 if beside.contains(&key.as_str()) || more.contains(&key.as_str()) || value == "" {
@@ -68,7 +69,9 @@ fn every_row_of_every_sample_is_its_known_answer() {
                 }
                 assert_eq!(&got[key], value, "{file} {key} of {want}\n got {got}");
             }
-            for key in ["ref_alt", "presentment", "net_currency", "settled_gross_minor", "tax_minor", "alt_occurred_at_utc"] {
+            for key in
+                ["ref_alt", "presentment", "net_currency", "settled_gross_minor", "tax_minor", "alt_occurred_at_utc"]
+            {
                 assert_eq!(got.get(key).is_some(), want.get(key).is_some(), "{file} {key} of {want}\n got {got}");
             }
             assert_eq!(line.unknown_kind, None, "{file}: {want}");
@@ -87,7 +90,7 @@ fn every_row_of_every_sample_is_its_known_answer() {
         assert_eq!(summary.repeats, if *provider == "shopify" { 0 } else { repeated as u64 }, "{file}");
         assert!(summary.control.iter().all(Control::holds), "{file}: {:?}", summary.control);
     }
-    assert_eq!(seen, 385);
+    assert_eq!(seen, 375);
 }
 
 #[test]
@@ -144,7 +147,14 @@ fn an_unreadable_row_stops_the_reading_with_its_line_and_column() {
         ("stripe", stripe, ",usd,954.24,", ",xqx,954.24,", 3, "currency"),
         ("paypal", "paypal_activity_us.csv", "\"PDT\",\"Pat", "\"XYZ\",\"Pat", 2, "{Date} {Time}"),
         ("paypal", "paypal_activity_us.csv", "\"1,815.47\"", "\"1.815,47\"", 3, "Gross"),
-        ("adyen", "adyen_settlement_detail.csv", ",,414.58,1,EUR,,413.95,", ",,414.58,1,EUR,,413.94,", 3, "Gross Credit (GC)"),
+        (
+            "adyen",
+            "adyen_settlement_detail.csv",
+            ",,414.58,1,EUR,,413.95,",
+            ",,414.58,1,EUR,,413.94,",
+            3,
+            "Gross Credit (GC)",
+        ),
     ] {
         let outcome = try_read(provider, &broken(file, from, to));
         let error = outcome.expect_err(&format!("{file} was read with {to:?}"));
@@ -180,7 +190,9 @@ fn every_sample_is_told_from_every_other_report() {
         let (text, _) = sample(file);
         for name in catalog.names() {
             let recipe = catalog.recipe(name).unwrap().unwrap();
-            assert_eq!(detect(&recipe, &text).is_some(), name == *provider, "{file} as {name}");
+            // Mollie's two kinds of webhook have two files and one report
+            let own = name == *provider || (*provider == "mollie" && name == "mollie_classic");
+            assert_eq!(detect(&recipe, &text).is_some(), own, "{file} as {name}");
         }
     }
 }
@@ -194,7 +206,9 @@ fn the_same_rows_in_another_dress_are_the_same_lines() {
     assert!(try_read("stripe", dressed.as_bytes()).unwrap().1 == plain);
     let blank = text.replacen("\n", "\n\n", 1);
     let (_, lines, _) = try_read("stripe", blank.trim_end().as_bytes()).unwrap();
-    assert!(lines.iter().zip(&plain).all(|(blank, plain)| blank.line == plain.line + 1 && blank.record == plain.record));
+    assert!(
+        lines.iter().zip(&plain).all(|(blank, plain)| blank.line == plain.line + 1 && blank.record == plain.record)
+    );
     let shuffled: String = text.lines().map(|l| format!("x,{l}\n")).collect();
     assert!(try_read("stripe", shuffled.as_bytes()).unwrap().1 == plain);
 }
