@@ -4,3 +4,4 @@ pub mod event;
 pub mod money;
 pub mod providers;
 pub mod pull;
+pub mod settlement;

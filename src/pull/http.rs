@@ -79,7 +79,7 @@ impl Http {
         let host = fill::origin(&base).ok_or_else(|| PullError::Recipe(format!("{base:?} is no URL")))?;
         let loopback = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
         let inner = |l: &&str| host.strip_prefix(*l).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-        if !host.starts_with("https://") && !loopback.iter().any(|l| inner(l)) {
+        if !host.starts_with("https://") && !loopback.iter().any(inner) {
             return Err(PullError::Recipe(format!(
                 "{base}: a key is only given to https addresses or to this machine"
             )));
