@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const INVENTED: &str = r#"
 provider = "tollgate"
 title = "Tollgate"
-
+signature = { kind = "none", covers = "nothing" }
 [event]
 body = "json"
 id = "/event"
