@@ -31,14 +31,8 @@ fn fault(column: &str, problem: impl Into<String>) -> Fault {
     Fault { column: Some(column.to_owned()), problem: problem.into() }
 }
 
-/// What one row gave.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// One line, or several where the rules say `also`.
-    Lines(Vec<ReportLine>),
-    /// No movement, and why.
-    Skipped(String),
-}
+/// What one row gave: a line, and more where the rules say `also`; or why it is no movement.
+pub(crate) type Outcome = Result<(ReportLine, Vec<ReportLine>), String>;
 
 #[derive(Debug, Clone)]
 enum Field {
@@ -580,20 +574,23 @@ impl Row {
         let skip = skip.or_else(|| self.only.as_ref().filter(|(test, _)| !test.holds(cells, none)));
         if let Some((_, why)) = skip {
             let why = why.get(cells, none);
-            return Ok(Outcome::Skipped(why.map_or_else(|| "no movement".into(), Cow::into_owned)));
+            return Ok(Err(why.map_or_else(|| "no movement".into(), Cow::into_owned)));
         }
         let first = match self.line(cells, line, record)? {
             Ok(first) => first,
-            Err(why) => return Ok(Outcome::Skipped(why)),
+            Err(why) => return Ok(Err(why)),
         };
-        let mut lines = vec![first];
-        let mut also = std::mem::take(&mut self.also);
-        let seconds = also.iter_mut().filter(|(test, _)| test.holds(cells, Found::default()));
-        let outcome = seconds
-            .map(|(_, row)| row.line(cells, line, record))
-            .try_for_each(|read| read.map(|second| lines.extend(second.ok())));
-        self.also = also;
-        outcome.map(|()| Outcome::Lines(lines))
+        let mut more = Vec::new();
+        if !self.also.is_empty() {
+            let mut also = std::mem::take(&mut self.also);
+            let seconds = also.iter_mut().filter(|(test, _)| test.holds(cells, none));
+            let outcome = seconds
+                .map(|(_, row)| row.line(cells, line, record))
+                .try_for_each(|read| read.map(|second| more.extend(second.ok())));
+            self.also = also;
+            outcome?;
+        }
+        Ok(Ok((first, more)))
     }
 
     fn currency(&self, cells: Cells) -> Result<Currency, Fault> {
