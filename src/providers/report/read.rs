@@ -144,7 +144,7 @@ impl Tally {
     pub(super) fn row<E: From<ReadError>>(
         &mut self,
         row: &mut Row,
-        cells: super::row::Cells,
+        cells: super::cells::Cells,
         (line, record): (u64, u64),
         on_line: &mut dyn FnMut(ReportLine) -> Result<(), E>,
     ) -> Result<(), E> {
