@@ -2,7 +2,7 @@
 
 use super::{Access, Pace, PullError, fill};
 use crate::providers::pull::{ApiSpec, Auth};
-use crate::providers::report::row::{Names, Test};
+use crate::providers::report::cells::{Names, Test};
 use base64::Engine;
 use serde_json::Value;
 use std::io::Read;

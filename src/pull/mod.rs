@@ -15,7 +15,7 @@ use crate::event::Millis;
 use crate::money::Currency;
 use crate::providers::Recipe;
 use crate::providers::pull::Gives;
-use crate::providers::report::row::{Names, Test};
+use crate::providers::report::cells::{Names, Test};
 use crate::providers::report::{ReportLine, SKIPPED_SHOWN};
 use http::{Body, Call, Http};
 use serde_json::Value;

@@ -5,7 +5,8 @@ use super::http::{Answer, Body, Call};
 use super::{Client, PullError, Pulled};
 use crate::event::Millis;
 use crate::providers::pull::{Pages, PullSpec, Window};
-use crate::providers::report::row::{Cells, Names, Outcome, Row};
+use crate::providers::report::cells::{Cells, Names};
+use crate::providers::report::row::Row;
 use crate::providers::report::{ReadOptions, ReportLine, rfc3339_millis};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -34,11 +35,11 @@ pub(super) fn rows<E: From<PullError>>(
             problem: fault.problem,
         })?;
         match outcome {
-            Outcome::Skipped(why) => {
+            Err(why) => {
                 skipped.skip(number, why);
                 Ok(())
             }
-            Outcome::Lines(lines) => lines.into_iter().try_for_each(|line| {
+            Ok((first, more)) => std::iter::once(first).chain(more).try_for_each(|line| {
                 skipped.given += 1;
                 on_line(line)
             }),

@@ -1,7 +1,8 @@
 //! JSON reports: one document with a list of objects somewhere in it, read item by item.
 
+use super::cells::{Cells, Names};
 use super::read::{ReadError, Tally};
-use super::row::{Cells, Names, Row};
+use super::row::Row;
 use super::{ReadOptions, ReportLine, ReportSpec};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::io::Read;

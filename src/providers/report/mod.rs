@@ -4,6 +4,7 @@
 //! to the caller and forgotten. A row that cannot be read stops the reading with its line and column.
 
 mod amounts;
+pub(crate) mod cells;
 mod json;
 pub mod read;
 pub(crate) mod row;

@@ -1,11 +1,11 @@
 //! Which report a file is, and the reading of one: the errors, the sums, and the choice of the reader by format.
 
-use super::row::{Outcome, Row};
+use super::row::Row;
 use super::{Control, Format, ReadOptions, ReportLine, ReportSpec, SKIPPED_SHOWN, Summary, Total, json, table};
 use crate::money::Currency;
 use crate::providers::Recipe;
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::io::Read;
 
 /// How much of a file's beginning is looked at to tell what it is.
@@ -76,12 +76,28 @@ pub fn read<E: From<ReadError>>(
     Ok(tally.finish(spec))
 }
 
+/// The set's numbers are hashes already.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.0 = self.0.rotate_left(8) ^ u64::from(*b));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
 /// What is counted while lines pass by.
 #[derive(Default)]
 pub(super) struct Tally {
     summary: Summary,
     totals: Vec<(Currency, Total)>,
-    seen: HashSet<u64>,
+    seen: HashSet<u64, BuildHasherDefault<Hashed>>,
     hasher: RandomState,
 }
 
@@ -128,16 +144,16 @@ impl Tally {
     pub(super) fn row<E: From<ReadError>>(
         &mut self,
         row: &mut Row,
-        cells: super::row::Cells,
+        cells: super::cells::Cells,
         (line, record): (u64, u64),
         on_line: &mut dyn FnMut(ReportLine) -> Result<(), E>,
     ) -> Result<(), E> {
         match row.read(cells, line, record).map_err(|fault| ReadError::at(line, fault.column, fault.problem))? {
-            Outcome::Skipped(why) => {
+            Err(why) => {
                 self.skipped(line, why);
                 Ok(())
             }
-            Outcome::Lines(lines) => lines.into_iter().try_for_each(|line| {
+            Ok((first, more)) => std::iter::once(first).chain(more).try_for_each(|line| {
                 self.count(&line);
                 on_line(line)
             }),

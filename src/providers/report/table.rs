@@ -2,8 +2,9 @@
 //!
 //! Columns are found by name, never by place; a row with another number of fields than its header is an error.
 
+use super::cells::{Cells, Names};
 use super::read::{HEAD_BYTES, ReadError, Tally};
-use super::row::{Cells, Names, Row};
+use super::row::Row;
 use super::{Control, Format, ReadOptions, ReportLine, ReportSpec, Sections};
 use crate::money::Currency;
 use std::collections::HashMap;

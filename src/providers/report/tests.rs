@@ -184,6 +184,18 @@ fn a_cut_empty_or_foreign_file_is_no_report() {
 }
 
 #[test]
+fn a_file_in_another_encoding_is_refused_at_its_line() {
+    let (text, _) = sample("mollie_settlement.csv");
+    let at = text.windows(2).position(|w| w == "ö".as_bytes()).or(text.windows(2).position(|w| w == "á".as_bytes()));
+    let mut latin = text.clone();
+    latin.splice(at.unwrap()..at.unwrap() + 2, [0xE1]);
+    let line = text[..at.unwrap()].iter().filter(|b| **b == b'\n').count() as u64 + 1;
+    let error = try_read("mollie", &latin).unwrap_err();
+    assert_eq!(error.line, Some(line), "{error}");
+    assert!(error.problem.contains("UTF-8"), "{error}");
+}
+
+#[test]
 fn every_sample_is_told_from_every_other_report() {
     let catalog = Catalog::open(None).unwrap();
     for (provider, file) in SAMPLES {
@@ -247,6 +259,29 @@ fn every_provider_file_is_readable_and_its_reports_say_what_they_cover() {
         for (report, spec) in &recipe.report {
             assert!(!spec.covers.is_empty() && spec.grace_h > 0, "{name} {report}");
             assert_eq!(spec.format == Format::Sections, spec.sections.is_some(), "{name} {report}");
+        }
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_damaged_file_is_read_or_refused_and_never_a_crash(
+        which in 0..SAMPLES.len(),
+        damage in proptest::collection::vec((proptest::prelude::any::<u32>(), proptest::prelude::any::<u8>()), 1..6),
+    ) {
+        let (provider, file) = SAMPLES[which];
+        let (mut text, _) = sample(file);
+        for (at, byte) in damage {
+            let at = at as usize % text.len();
+            text[at] = byte;
+        }
+        // whatever is read adds up
+        if let Ok((_, lines, _)) = try_read(provider, &text) {
+            for line in lines {
+                proptest::prop_assert_eq!(line.gross - line.tax - line.fee, line.net);
+            }
         }
     }
 }
