@@ -4,9 +4,14 @@
 //! is a named scheme in code that the file refers to. No provider's name appears in Rust outside those schemes.
 
 pub mod body;
+pub mod handshake;
 pub mod interpret;
 pub mod json;
+pub mod schemes;
+pub mod signature;
+pub mod vectors;
 
+use crate::postings::LedgerFacts;
 use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
 use interpret::tables::Rules;
 use serde::Deserialize;
@@ -26,9 +31,17 @@ pub struct Recipe {
     /// Other names that find this file.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// What proves who sent a delivery.
+    pub signature: signature::SignatureSpec,
+    /// Requests that are answered at once and are no events.
+    #[serde(default)]
+    pub handshake: Vec<handshake::Handshake>,
     /// What every event has.
     #[serde(default)]
     pub event: EventRules,
+    /// The provider whose event half this file borrows.
+    #[serde(skip)]
+    pub events_of: Option<String>,
     /// Which types move money, and how.
     #[serde(default, rename = "movement")]
     pub movements: Rules<MovementRule>,
@@ -44,6 +57,49 @@ pub struct Recipe {
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
+    /// An invented event, for `postonce send`, the demo and the proofs.
+    pub sample: Option<Sample>,
+    /// How its money looks in the ledger.
+    #[serde(default)]
+    pub ledger: LedgerFacts,
+}
+
+/// An invented event of a provider.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// The body, where `{reference}`, `{amount}` (minor units), `{account}`, `{event}`, `{seconds}` (Unix) and `{time}` (RFC 3339) are filled in.
+    pub body: String,
+    /// Further headers, filled in alike.
+    #[serde(default)]
+    pub headers: std::collections::BTreeMap<String, String>,
+}
+
+/// What an invented event says.
+#[derive(Debug, Clone)]
+pub struct SampleFields<'a> {
+    /// The movement's reference.
+    pub reference: &'a str,
+    /// Minor units.
+    pub amount: i64,
+    /// The customer.
+    pub account: &'a str,
+    /// The event's id.
+    pub event: &'a str,
+    /// When, in milliseconds since 1970.
+    pub at: crate::event::Millis,
+}
+
+impl Sample {
+    /// Fills in the body, or a header's value.
+    pub fn fill(&self, text: &str, fields: &SampleFields) -> String {
+        text.replace("{reference}", fields.reference)
+            .replace("{amount}", &fields.amount.to_string())
+            .replace("{account}", fields.account)
+            .replace("{event}", fields.event)
+            .replace("{seconds}", &(fields.at / 1000).to_string())
+            .replace("{time}", &crate::clock::rfc3339(fields.at / 1000 * 1000))
+    }
 }
 
 /// Why a provider's file cannot be used. Names the file, the line where TOML knows it, and what would be right.
@@ -119,6 +175,7 @@ impl Catalog {
         if lender.event.like.is_some() {
             return Err(fail(format!("[event] like = \"{name}\": that file borrows its events itself")));
         }
+        recipe.events_of = Some(lender.provider);
         recipe.event = lender.event;
         recipe.movements = lender.movements;
         recipe.entities = lender.entities;
@@ -139,8 +196,15 @@ impl Recipe {
             let line = text.bytes().take(*at).filter(|b| *b == b'\n').count() + 1;
             return Err(fail(format!("line {line}, in the table that begins there: {problem}")));
         }
+        recipe.signature.check().map_err(fail)?;
+        recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
         recipe.events().check().map_err(fail)?;
         Ok(recipe)
+    }
+
+    /// The provider's name in keys: two files with the same events (an old and a new way to sign) tell the same money.
+    pub fn keyed_as(&self) -> &str {
+        self.events_of.as_deref().unwrap_or(&self.provider)
     }
 
     /// The event half, for [`interpret::Interpreter::new`].

@@ -14,6 +14,14 @@ const INVENTED: &str = r#"
 provider = "tollgate"
 title = "Tollgate"
 
+[signature]
+kind = "hmac"
+alg = "sha256"
+encoding = "hex"
+header = "X-Signature"
+content = "{body}"
+covers = "body"
+
 [event]
 body = "json"
 id = "/event"
@@ -446,6 +454,8 @@ fn a_file_may_borrow_the_events_of_another() {
     assert_eq!(event.meaning, Meaning::Fetch("/v2/payments/tr_1?embed=refunds,chargebacks,captures".into()));
     let answer = br#"{"id":"tr_1","mode":"test","status":"paid","amount":{"value":"1.00","currency":"EUR"}}"#;
     assert_eq!(classic.interpret_answer(&event, answer, 1).events[0].mode, Some(Mode::Test));
+    let recipe = crate::providers::Catalog::open(None).unwrap().recipe("mollie_classic").unwrap().unwrap();
+    assert_eq!((recipe.provider.as_str(), recipe.keyed_as()), ("mollie_classic", "mollie"));
     let silent = interpreter("slack", &json!({}));
     assert_eq!(read(&silent, "{}").events[0].known, Known::No);
 }

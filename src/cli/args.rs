@@ -1,0 +1,246 @@
+//! What can be typed. The help texts are for people who see postonce for the first time.
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Receives payment webhooks and posts each one to a ledger exactly once.
+#[derive(Parser, Debug)]
+#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Receive webhooks, post them, deliver messages, until it is told to stop.
+    Serve(Serve),
+    /// Write a commented configuration that works, for a provider.
+    Init(Init),
+    /// Look at the configuration, the file and the machine, and say what would go wrong.
+    Doctor(Serve),
+    /// Check every promise of the file: balances, chain, claims. Exits 1 with a line for each offence.
+    Check(Database),
+    /// Send a signed event to a source, as the provider would.
+    Send(Send),
+    /// Show what postonce delivers: a receiver for development that verifies and prints.
+    Listen(Listen),
+    /// List what arrived and what became of it.
+    Events(Events),
+    /// List what waits for a person: dead, parked, in conflict.
+    Dead(Database),
+    /// List the journal: every entry with its postings.
+    Ledger(Ledger),
+    /// List the accounts with their balances.
+    Balances(Balances),
+    /// List the latest state of subscriptions, disputes and the like.
+    Entities(Entities),
+    /// Send an event through the same path again, with its attempts reset.
+    Replay(Replay),
+    /// Take up now what was claimed and never finished, in a server that is not running.
+    Sweep(Database),
+    /// The version, and that of SQLite.
+    Version,
+}
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Database {
+    /// The SQLite file.
+    #[arg(long, env = "POSTONCE_DATABASE", default_value = "postonce.db", value_name = "FILE")]
+    pub database: PathBuf,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Serve {
+    /// The configuration; without it, and without postonce.toml here, the options below are all there is.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The SQLite file.
+    #[arg(long, env = "POSTONCE_DATABASE", value_name = "FILE")]
+    pub database: Option<PathBuf>,
+    /// Where providers reach it; port 0 takes a free one and prints it.
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Where the operator reaches it.
+    #[arg(long, value_name = "ADDR")]
+    pub operator: Option<SocketAddr>,
+    /// A source: NAME=env:VAR or NAME=file:PATH with its signing secret; the provider is the source's name.
+    #[arg(long = "source", value_name = "NAME=SECRET")]
+    pub sources: Vec<String>,
+    /// Deliver a signed message for each entry to this address.
+    #[arg(long, value_name = "URL")]
+    pub deliver: Option<String>,
+    /// The key of those messages (whsec_…), as env:VAR or file:PATH.
+    #[arg(long, value_name = "SECRET", requires = "deliver")]
+    pub deliver_secret: Option<String>,
+    /// Switch an app's file to WAL, for good.
+    #[arg(long)]
+    pub adopt: bool,
+    /// Use a file on a network or shared file system, where WAL is not safe.
+    #[arg(long)]
+    pub any_file_system: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Init {
+    /// The provider: stripe, paddle, lemonsqueezy, shopify, github, standard_webhooks, …
+    #[arg(default_value = "stripe")]
+    pub provider: String,
+    /// Where to write it.
+    #[arg(long, default_value = "postonce.toml", value_name = "FILE")]
+    pub output: PathBuf,
+    /// Overwrite a file that is there.
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Send {
+    /// The whole address: http://127.0.0.1:8787/webhooks/stripe.
+    pub url: String,
+    /// The signing secret, as env:VAR or file:PATH.
+    #[arg(long, value_name = "SECRET")]
+    pub secret: String,
+    /// The provider, when it is not the last part of the address.
+    #[arg(long)]
+    pub provider: Option<String>,
+    /// The body to send; without it an invented payment of the provider.
+    #[arg(long, value_name = "FILE")]
+    pub body: Option<PathBuf>,
+    /// A reference for the invented payment, so that it can be sent again.
+    #[arg(long, default_value = "demo1")]
+    pub reference: String,
+    /// The amount of the invented payment in minor units.
+    #[arg(long, default_value_t = 4999)]
+    pub amount: i64,
+    /// How many times to send it.
+    #[arg(long, default_value_t = 1)]
+    pub times: u32,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Listen {
+    /// Where to listen; loopback only.
+    #[arg(long, default_value = "127.0.0.1:8789", value_name = "ADDR")]
+    pub listen: SocketAddr,
+    /// The key (whsec_…) to verify with, as env:VAR or file:PATH.
+    #[arg(long, value_name = "SECRET")]
+    pub secret: Option<String>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Events {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this state: received, claimed, done, duplicate, ignored, parked, conflict, dead.
+    #[arg(long)]
+    pub state: Option<String>,
+    /// Only this type; a * at the end matches the rest.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Only this event id or provider reference.
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// The newest so many; 0 for all.
+    #[arg(long, default_value_t = 0)]
+    pub limit: u32,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Ledger {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this customer.
+    #[arg(long)]
+    pub account: Option<String>,
+    /// Only this kind of movement.
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only this reference, and what belongs to it.
+    #[arg(long)]
+    pub reference: Option<String>,
+    /// Only this tenant.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// At most so many.
+    #[arg(long)]
+    pub limit: Option<u32>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Balances {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this customer.
+    #[arg(long)]
+    pub account: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Entities {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this kind: subscription, dispute, …
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Only this id.
+    #[arg(long)]
+    pub id: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub database: Database,
+    /// The raw events, by number.
+    #[arg(value_name = "RAW_EVENT", required_unless_present = "all_dead")]
+    pub ids: Vec<i64>,
+    /// All that are dead.
+    #[arg(long)]
+    pub all_dead: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Torture {
+    /// How many events to make.
+    #[arg(long, default_value_t = 2000)]
+    pub events: u64,
+    /// How often to kill the server, in all.
+    #[arg(long, default_value_t = 20)]
+    pub kills: u32,
+    /// Repeat a run.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Take the events of this database instead of invented ones.
+    #[arg(long, value_name = "FILE")]
+    pub from: Option<PathBuf>,
+    /// Where to work; a temporary folder otherwise.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Bench {
+    /// Seconds for each figure.
+    #[arg(long, default_value_t = 5)]
+    pub seconds: u64,
+    /// Begin with so many events in the file.
+    #[arg(long, default_value_t = 0)]
+    pub full: u64,
+    /// A short run that shows that it works.
+    #[arg(long)]
+    pub quick: bool,
+    /// Where to work; a temporary folder on the disk of the current one otherwise.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}

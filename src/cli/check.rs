@@ -1,0 +1,25 @@
+//! `postonce check`: every promise of the file, a line for each offence.
+
+use super::args::Database;
+use super::{Done, Outcome, output};
+use crate::store::{check, open_for_reading};
+
+pub(super) fn run(args: &Database) -> Done {
+    let conn = open_for_reading(&args.database)?;
+    // One snapshot for all checks: the server may be writing.
+    conn.execute_batch("BEGIN")?;
+    let offences = check::run(&conn)?;
+    let mut out = std::io::stdout().lock();
+    for offence in &offences {
+        if args.json {
+            output::json_line(&mut out, offence)?;
+        } else {
+            output::line(&mut out, &format!("not so: {}: {}", offence.truth, offence.what))?;
+        }
+    }
+    if offences.is_empty() && !args.json {
+        let entries: i64 = conn.query_row("SELECT count(*) FROM postonce_journal", [], |r| r.get(0))?;
+        output::line(&mut out, &format!("clean: {entries} entries, every balance and every key as promised"))?;
+    }
+    Ok(if offences.is_empty() { Outcome::Fine } else { Outcome::Found })
+}

@@ -1,0 +1,169 @@
+//! `postonce serve`: the server, until SIGTERM or SIGINT. `postonce doctor`: what would go wrong.
+
+use super::args::Serve;
+use super::{Done, Outcome};
+use crate::config::{Config, Loaded};
+use crate::error::{Error, Result};
+use crate::server::{Server, default_config_path};
+use crate::store::{Options, SQLITE_OLDEST};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::time::Instant;
+
+pub(super) fn run(args: &Serve) -> Done {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    let loaded = load(args)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| Error::Unavailable(e.to_string()))?;
+    let server = Server::start(&loaded, &options(args, &loaded.config))?;
+    // Scripts read these two lines for the real ports.
+    println!("listening on http://{}", server.public_addr());
+    println!("operator on http://{}", server.operator_addr());
+    for source in &loaded.config.sources {
+        println!(
+            "source {}: http://{}/webhooks/{}",
+            source.name.get_ref(),
+            server.public_addr(),
+            source.name.get_ref()
+        );
+    }
+    log::info!(
+        "postonce {} with SQLite {} on {}",
+        env!("CARGO_PKG_VERSION"),
+        rusqlite::version(),
+        loaded.config.database.display()
+    );
+    if loaded.config.sources.is_empty() {
+        log::warn!("there is no source: nothing can be received; see --source or `postonce init`");
+    }
+    let signal = signals.forever().next();
+    log::info!("stopping (signal {})", signal.unwrap_or_default());
+    // A stop that hangs must not leave the machine waiting: whatever is not done by then is recovered at the next start.
+    std::thread::spawn(|| {
+        std::thread::sleep(crate::server::STOP_WITHIN);
+        log::error!("the stop took too long; what is left is taken up at the next start");
+        std::process::exit(3);
+    });
+    let began = Instant::now();
+    server.stop();
+    log::info!("stopped in {} ms", began.elapsed().as_millis());
+    Ok(Outcome::Fine)
+}
+
+fn options(args: &Serve, config: &Config) -> Options {
+    Options { adopt: args.adopt, any_file_system: args.any_file_system || config.any_file_system, ..Options::default() }
+}
+
+/// The configuration: the file that is named, or postonce.toml here when nothing else is said, and what the command
+/// line adds to it.
+fn load(args: &Serve) -> Result<Loaded> {
+    let named = args.config.clone().or_else(|| {
+        (args.sources.is_empty() && default_config_path().exists()).then(|| default_config_path().to_owned())
+    });
+    let mut text = match &named {
+        Some(path) => std::fs::read_to_string(path).map_err(|e| {
+            Error::refused(format!("cannot read {}: {e}", path.display()), "make one with `postonce init stripe`")
+        })?,
+        None => String::new(),
+    };
+    // What the command line adds is the same configuration, written after the file.
+    for source in &args.sources {
+        let Some((name, secret)) = source.split_once('=') else {
+            return Err(Error::refused(
+                format!("--source {source:?} has no secret"),
+                "--source stripe=env:STRIPE_SECRET",
+            ));
+        };
+        text.push_str(&format!("\n[[source]]\nname = {name:?}\nsecrets = [{secret:?}]\n"));
+    }
+    if let Some(url) = &args.deliver {
+        text.push_str(&format!("\n[[deliver]]\nname = \"app\"\nurl = {url:?}\n"));
+        if let Some(secret) = &args.deliver_secret {
+            text.push_str(&format!("secret = {secret:?}\n"));
+        }
+    }
+    let mut loaded = Loaded::parse(text).map_err(|faults| {
+        let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        let file = named.map_or("the command line".to_owned(), |path| path.display().to_string());
+        Error::refused(format!("{file}: {}", list.join("; ")), "`postonce init stripe` writes a file that works")
+    })?;
+    let config = &mut loaded.config;
+    if let Some(database) = &args.database {
+        config.database.clone_from(database);
+    }
+    config.listen = args.listen.unwrap_or(config.listen);
+    config.operator.listen = args.operator.unwrap_or(config.operator.listen);
+    if !config.operator.listen.ip().is_loopback() && config.operator.token.is_none() {
+        return Err(Error::refused(
+            format!("the operator's listener on {} is open to others and has no token", config.operator.listen),
+            "set [operator] token = \"env:NAME\", or listen on 127.0.0.1",
+        ));
+    }
+    Ok(loaded)
+}
+
+pub(super) fn doctor(args: &Serve) -> Done {
+    let mut found = false;
+    let mut say = |ok: bool, what: String, hint: &str| {
+        found |= !ok;
+        println!("{}  {what}", if ok { "ok  " } else { "fail" });
+        if !ok && !hint.is_empty() {
+            println!("      try: {hint}");
+        }
+    };
+    say(
+        rusqlite::version_number() >= SQLITE_OLDEST.0,
+        format!("SQLite {} (needs {})", rusqlite::version(), SQLITE_OLDEST.1),
+        "build with the bundled SQLite",
+    );
+    let loaded = match load(args) {
+        Ok(loaded) => loaded,
+        Err(e) => {
+            say(false, e.to_string(), e.hint().unwrap_or_default());
+            return Ok(Outcome::Found);
+        }
+    };
+    match crate::engine::build(&loaded) {
+        Ok((sources, endpoints)) => {
+            say(true, format!("configuration: {} source(s), {} endpoint(s)", sources.len(), endpoints.len()), "");
+            for source in &sources {
+                let covers = source.verifier.covers().as_str();
+                let what = format!("source {}: {} signs the {covers}", source.name, source.recipe.title);
+                let safe = covers == "body" || source.api_key.is_some() || source.trusts_unsigned_fields;
+                say(safe, what, "give it an api_key, so that amounts are confirmed before they are posted");
+            }
+        }
+        Err(faults) => faults.iter().for_each(|fault| say(false, format!("configuration: {fault}"), "")),
+    }
+    let database = &loaded.config.database;
+    let folder =
+        database.parent().filter(|p| !p.as_os_str().is_empty()).map_or(std::path::PathBuf::from("."), Into::into);
+    match rustix::fs::statvfs(&folder) {
+        Ok(stat) => {
+            let free = stat.f_bavail * stat.f_frsize >> 20;
+            say(free > 512, format!("disk of {}: {free} MiB free", database.display()), "free some space");
+        }
+        Err(e) => {
+            say(false, format!("folder {}: {e}", folder.display()), "make it, owned by the user that runs postonce")
+        }
+    }
+    if database.exists() {
+        match crate::store::open_for_reading(database) {
+            Ok(_) => say(true, format!("database {}: opens", database.display()), ""),
+            Err(e) => say(false, format!("database {}: {e}", database.display()), e.hint().unwrap_or_default()),
+        }
+    } else {
+        say(true, format!("database {}: will be made at the first start", database.display()), "");
+    }
+    for address in [loaded.config.listen, loaded.config.operator.listen] {
+        let free = std::net::TcpListener::bind(address);
+        let hint = "it is in use: by postonce itself, or another program (`ss -ltnp`)";
+        say(free.is_ok(), format!("address {address}: {}", if free.is_ok() { "free" } else { "taken" }), hint);
+    }
+    let year = crate::clock::wall() / 31_556_952_000 + 1970;
+    say(
+        (2025..2100).contains(&year),
+        format!("clock: {}", crate::clock::rfc3339(crate::clock::wall())),
+        "set it (NTP)",
+    );
+    Ok(if found { Outcome::Found } else { Outcome::Fine })
+}

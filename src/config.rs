@@ -1,0 +1,298 @@
+//! The configuration: `postonce.toml`, or the same from the command line.
+//!
+//! Checked as a whole: every fault is named at once, with its line and what would be right. Secrets come by `env:NAME` or
+//! `file:PATH` and are never part of a message.
+
+use crate::event::Mode;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// Bodies above this many bytes are refused, unless a source says otherwise.
+pub const BODY_MAX: u64 = 1 << 20;
+/// No source may allow more: what is stored must stay readable in one piece.
+pub const BODY_MAX_MOST: u64 = 32 << 20;
+
+/// The whole configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The SQLite file.
+    #[serde(default = "default_database")]
+    pub database: PathBuf,
+    /// Where providers reach us.
+    #[serde(default = "default_listen")]
+    pub listen: SocketAddr,
+    /// How providers write our address: needed where a signature covers the URL.
+    #[serde(default)]
+    pub public_url: Option<String>,
+    /// Peers whose `X-Forwarded-For` is believed, as addresses or networks.
+    #[serde(default)]
+    pub trusted_proxies: Vec<ipnet::IpNet>,
+    /// A folder of provider files that override or extend the built-in ones.
+    #[serde(default)]
+    pub providers_dir: Option<PathBuf>,
+    /// May the file be on a network file system?
+    #[serde(default)]
+    pub any_file_system: bool,
+    /// The operator's listener.
+    #[serde(default)]
+    pub operator: Operator,
+    /// Who sends us what.
+    #[serde(default, rename = "source")]
+    pub sources: Vec<SourceConfig>,
+    /// Whom we tell.
+    #[serde(default, rename = "deliver")]
+    pub deliveries: Vec<Delivery>,
+}
+
+fn default_database() -> PathBuf {
+    "postonce.db".into()
+}
+
+fn default_listen() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 8787))
+}
+
+/// The operator's listener.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Operator {
+    /// Its address; loopback by default.
+    pub listen: SocketAddr,
+    /// The bearer token, by `env:` or `file:`. Required when the address is not a loopback one.
+    pub token: Option<Spanned<String>>,
+    /// A second token that may look and change nothing.
+    pub read_only_token: Option<Spanned<String>>,
+}
+
+impl Default for Operator {
+    fn default() -> Operator {
+        Operator { listen: SocketAddr::from(([127, 0, 0, 1], 8788)), token: None, read_only_token: None }
+    }
+}
+
+/// One source: binds a path to a tenant, a provider, a mode and secrets.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// The last part of its path, `/webhooks/<name>`.
+    pub name: Spanned<String>,
+    /// The provider's file; the name of the source when absent.
+    #[serde(default)]
+    pub provider: Option<Spanned<String>>,
+    /// Whose money it is.
+    #[serde(default = "default_tenant")]
+    pub tenant: String,
+    /// `live` or `test`: events of the other mode are kept and ignored. Absent: both, in books of their own.
+    #[serde(default)]
+    pub mode: Option<Spanned<String>>,
+    /// The live signing secrets.
+    #[serde(default)]
+    pub secrets: Vec<Spanned<SecretConfig>>,
+    /// The largest body in bytes.
+    #[serde(default = "default_body_max")]
+    pub body_max: u64,
+    /// How old a signature may be, in seconds; absent: what the provider's file says.
+    #[serde(default)]
+    pub tolerance: Option<u64>,
+    /// Addresses or networks that may send; empty: all.
+    #[serde(default)]
+    pub allow_from: Vec<ipnet::IpNet>,
+    /// Requests a second that are let in; absent: no limit.
+    #[serde(default)]
+    pub rate_limit: Option<u32>,
+    /// Post amounts that the signature does not cover, without confirming them by a fetch?
+    #[serde(default)]
+    pub trust_unsigned_fields: bool,
+    /// The provider's API key, by `env:` or `file:`.
+    #[serde(default)]
+    pub api_key: Option<Spanned<String>>,
+    /// Another address of the provider's API (a proxy, a test double).
+    #[serde(default)]
+    pub api_base: Option<String>,
+    /// `stored` (default): answer once the bytes are safe. `applied`: answer after the effect.
+    #[serde(default)]
+    pub ack: Ack,
+    /// Settings that the provider's file asks for.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Changes to the app's own tables, in the same commit.
+    #[serde(default, rename = "effect")]
+    pub effects: Vec<EffectConfig>,
+}
+
+fn default_tenant() -> String {
+    "default".into()
+}
+
+fn default_body_max() -> u64 {
+    BODY_MAX
+}
+
+/// When a delivery is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ack {
+    /// Once its bytes are safe.
+    #[default]
+    Stored,
+    /// Once its effect is committed.
+    Applied,
+}
+
+/// A signing secret: the plain form, or with a name and an end.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum SecretConfig {
+    /// `env:NAME` or `file:PATH`; its name is that text.
+    Plain(String),
+    /// With a name and an optional end.
+    Named {
+        /// Shown in rows, pages and logs.
+        name: String,
+        /// `env:NAME` or `file:PATH`.
+        value: String,
+        /// RFC 3339; after it the secret matches nothing.
+        #[serde(default)]
+        ends: Option<String>,
+    },
+}
+
+/// A rule's own SQL on the app's tables in the same file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectConfig {
+    /// Kinds of movement, entity kinds (`subscription`) or event types it is for; `*` at the end matches the rest.
+    pub on: Vec<String>,
+    /// One or more statements, with `:amount`, `:currency`, `:account`, `:reference`, `:kind`, `:event_type`, `:body`, … bound.
+    pub sql: Spanned<String>,
+    /// How many rows the statements together must change.
+    #[serde(default)]
+    pub expect_rows: Option<u64>,
+}
+
+/// An endpoint of the app.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delivery {
+    /// Its name in the outbox.
+    pub name: Spanned<String>,
+    /// Where to.
+    pub url: Spanned<String>,
+    /// The key of the Standard Webhooks signature (`whsec_…`), by `env:` or `file:`.
+    #[serde(default)]
+    pub secret: Option<Spanned<String>>,
+    /// Kinds of movement it wants; absent: all.
+    #[serde(default = "all_kinds")]
+    pub on: Vec<String>,
+    /// Sources it wants; empty: all.
+    #[serde(default)]
+    pub sources: Vec<String>,
+}
+
+fn all_kinds() -> Vec<String> {
+    vec!["*".into()]
+}
+
+/// One thing that is wrong with the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The line in the file; 0 where there is none.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+    /// What would be right.
+    pub hint: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        write!(f, "{} ({})", self.what, self.hint)
+    }
+}
+
+/// A configuration with its text, so that faults can name lines.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// What it says.
+    pub config: Config,
+    text: String,
+}
+
+impl Loaded {
+    /// From a file.
+    pub fn read(path: &Path) -> Result<Loaded, Vec<Fault>> {
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            vec![Fault {
+                line: 0,
+                what: format!("cannot read {}: {e}", path.display()),
+                hint: "name the file with --config, or make one with `postonce init stripe`".into(),
+            }]
+        })?;
+        Loaded::parse(text)
+    }
+
+    /// From a text.
+    pub fn parse(text: String) -> Result<Loaded, Vec<Fault>> {
+        match toml::from_str(&text) {
+            Ok(config) => Ok(Loaded { config, text }),
+            Err(e) => {
+                let line = e.span().map_or(0, |span| line_of(&text, span.start));
+                Err(vec![Fault {
+                    line,
+                    what: e.message().trim().to_owned(),
+                    hint: "see `postonce init stripe` for a file that works".into(),
+                }])
+            }
+        }
+    }
+
+    /// The line of a value, for messages.
+    pub fn line<T>(&self, value: &Spanned<T>) -> usize {
+        if self.text.is_empty() { 0 } else { line_of(&self.text, value.span().start) }
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1
+}
+
+/// Reads a secret by `env:NAME` or `file:PATH`. The error says what is wrong with the place, never what was in it.
+pub fn secret_from(place: &str) -> Result<String, String> {
+    let text = match place.split_once(':') {
+        Some(("env", name)) => {
+            std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"))?
+        }
+        Some(("file", path)) => std::fs::read_to_string(path).map_err(|e| format!("cannot read {path}: {e}"))?,
+        _ => return Err("a secret is named by env:NAME or file:PATH, never written here".into()),
+    };
+    if text.trim().is_empty() {
+        return Err(format!("{place} is empty"));
+    }
+    Ok(text)
+}
+
+impl SourceConfig {
+    /// The provider's name.
+    pub fn provider(&self) -> &str {
+        self.provider.as_ref().map_or(self.name.get_ref(), |p| p.get_ref())
+    }
+
+    /// Its mode, when it is restricted to one.
+    pub fn mode(&self) -> Result<Option<Mode>, String> {
+        match &self.mode {
+            None => Ok(None),
+            Some(text) => match Mode::parse(text.get_ref()) {
+                Some(mode) => Ok(Some(mode)),
+                None => Err(format!("mode {:?} is not known: it is live or test", text.get_ref())),
+            },
+        }
+    }
+}

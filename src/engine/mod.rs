@@ -1,0 +1,216 @@
+//! The engine: the store, the sources and the threads that move events on. What the server, the commands and an
+//! embedding app share.
+//!
+//! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
+//! do; a wake-up only says "look".
+
+mod sender;
+mod worker;
+
+use crate::config::{Fault, Loaded, secret_from};
+use crate::error::{Error, Result};
+use crate::providers::Catalog;
+use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
+use crate::source::{self, Source};
+use crate::steps::deliver::{self, Endpoint};
+use crate::steps::sweep;
+use crate::store::raw::State;
+use crate::store::{Options, Store};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// What the threads share.
+pub struct Shared {
+    /// The file.
+    pub store: Store,
+    /// The sources by name.
+    pub sources: HashMap<String, Arc<Source>>,
+    /// The endpoints by name.
+    pub endpoints: HashMap<String, Arc<Endpoint>>,
+    /// What happened since the start.
+    pub counts: Counts,
+    wake_worker: Sender<()>,
+    wake_sender: Sender<()>,
+    stopping: AtomicBool,
+    waiters: Mutex<HashMap<i64, Waiter>>,
+}
+
+/// Told the end state of a raw event.
+pub type Waiter = Box<dyn FnOnce(State) + Send>;
+
+/// Counters since the start, for people, metrics and tests.
+#[derive(Default)]
+pub struct Counts {
+    /// Raw events by the state they ended in (see [`State::ALL`]).
+    pub ended: [AtomicU64; 8],
+    /// Failed attempts to apply.
+    pub failed_attempts: AtomicU64,
+    /// Claims lost to the sweep.
+    pub lost_claims: AtomicU64,
+    /// Messages that were accepted.
+    pub sent: AtomicU64,
+    /// Attempts to send that failed.
+    pub send_failures: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn ended(&self, state: State) {
+        let at = State::ALL.iter().position(|s| *s == state).unwrap_or(0);
+        self.ended[at].fetch_add(1, Relaxed);
+    }
+}
+
+/// A running engine.
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Opens the file and compiles the sources; nothing moves yet.
+    pub fn open(
+        database: &Path,
+        sources: Vec<Source>,
+        endpoints: Vec<Endpoint>,
+        options: &Options,
+    ) -> Result<(Engine, Waking)> {
+        let store = Store::open(database, options)?;
+        let (wake_worker, worker) = bounded(1);
+        let (wake_sender, sender) = bounded(1);
+        let shared = Arc::new(Shared {
+            store,
+            sources: sources.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
+            endpoints: endpoints.into_iter().map(|e| (e.name.clone(), Arc::new(e))).collect(),
+            counts: Counts::default(),
+            wake_worker,
+            wake_sender,
+            stopping: AtomicBool::new(false),
+            waiters: Mutex::default(),
+        });
+        Ok((Engine { shared, threads: Mutex::default() }, Waking { worker, sender }))
+    }
+
+    /// Releases what the process before had claimed and starts the threads.
+    pub fn start(&self, waking: Waking) -> Result<()> {
+        let released = sweep::at_start(&self.shared.store)?;
+        if released > 0 {
+            log::info!("{released} events of the process before are taken up again");
+        }
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new().name(name.into()).spawn(run).map_err(|e| Error::Unavailable(e.to_string()))
+        };
+        let mut threads = self.threads.lock().expect("no panic while it is held");
+        let (shared, Waking { worker, sender }) = (self.shared.clone(), waking);
+        threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        let shared = self.shared.clone();
+        threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        Ok(())
+    }
+
+    /// What the threads share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Lets the threads finish what they hold, then folds the file into one.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Relaxed);
+        self.shared.wake();
+        self.shared.wake_sender();
+        for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
+            let _ = thread.join();
+        }
+        self.shared.store.stop();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The receiving ends of the wake-ups, handed to the threads at the start.
+pub struct Waking {
+    worker: Receiver<()>,
+    sender: Receiver<()>,
+}
+
+impl Shared {
+    /// There may be something to read and apply.
+    pub fn wake(&self) {
+        let _ = self.wake_worker.try_send(());
+    }
+
+    /// There may be something to send.
+    pub fn wake_sender(&self) {
+        let _ = self.wake_sender.try_send(());
+    }
+
+    /// Is it time to end?
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// Tells `waiter` once the raw event has ended.
+    pub fn when_ended(&self, raw_event: i64, waiter: Waiter) {
+        self.waiters.lock().expect("no panic while it is held").insert(raw_event, waiter);
+    }
+
+    pub(crate) fn ended(&self, raw_event: i64, state: State) {
+        self.counts.ended(state);
+        let mut waiters = self.waiters.lock().expect("no panic while it is held");
+        if !waiters.is_empty()
+            && let Some(waiter) = waiters.remove(&raw_event)
+        {
+            drop(waiters);
+            waiter(state);
+        }
+    }
+}
+
+/// Compiles the sources and endpoints of a configuration, or names everything that is wrong with it.
+pub fn build(loaded: &Loaded) -> std::result::Result<(Vec<Source>, Vec<Endpoint>), Vec<Fault>> {
+    let (sources, mut faults) = match source::build_all(loaded) {
+        Ok(sources) => (sources, Vec::new()),
+        Err(faults) => (Vec::new(), faults),
+    };
+    let agent = deliver::agent();
+    let mut endpoints = Vec::new();
+    for delivery in &loaded.config.deliveries {
+        let name = delivery.name.get_ref();
+        let signer = match &delivery.secret {
+            None => Ok(None),
+            Some(place) => secret_from(place.get_ref()).and_then(|text| signer(&text)).map(Some),
+        };
+        match signer {
+            Ok(signer) => endpoints.push(Endpoint {
+                name: name.clone(),
+                url: delivery.url.get_ref().clone(),
+                signer,
+                agent: agent.clone(),
+            }),
+            Err(what) => faults.push(Fault {
+                line: delivery.secret.as_ref().map_or(0, |place| loaded.line(place)),
+                what: format!("deliver {name}: {what}"),
+                hint: "secret = \"env:NAME\" with whsec_ and at least 24 bytes in base64".into(),
+            }),
+        }
+    }
+    if faults.is_empty() { Ok((sources, endpoints)) } else { Err(faults) }
+}
+
+/// Signs outgoing messages the way Standard Webhooks says, with the same code that verifies incoming ones.
+fn signer(text: &str) -> std::result::Result<Verifier, String> {
+    let catalog = Catalog::open(None).map_err(|e| e.to_string())?;
+    let recipe = catalog
+        .recipe("standard_webhooks")
+        .ok_or("the file of Standard Webhooks is missing")?
+        .map_err(|e| e.to_string())?;
+    let (secret, _) = Secret::pasted("deliver", text);
+    Verifier::new(&recipe.signature, &[secret], &SignatureOptions::default()).map_err(|e| e.to_string())
+}

@@ -1,0 +1,413 @@
+//! The worker: takes what is due, reads it outside of any transaction, and hands claims and applies to the gate.
+//!
+//! The one way through for every event: new, retried, swept, replayed, fetched, imported. Takes no work in a channel; a
+//! wake-up says "look", and the table says what there is to do.
+
+use super::Shared;
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::event::Millis;
+use crate::fault;
+use crate::retry::APPLY;
+use crate::steps::claim::{self, Claimed, Prepared, Won};
+use crate::steps::read::{self, Read};
+use crate::steps::{apply, sweep};
+use crate::store::Tx;
+use crate::store::gate::Job;
+use crate::store::raw::{self, Body, Due, State};
+use crossbeam_channel::{Receiver, Sender, select, unbounded};
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Events in one job: a job is the share of a commit that other work may take, a few milliseconds.
+const BATCH: usize = 64;
+/// Events with effects of the app in one transaction of their own.
+const BATCH_ALONE: usize = 16;
+/// Events between reading and their last commit: enough to keep the writer busy, little enough to hold in memory.
+const IN_FLIGHT_MAX: usize = 1024;
+
+/// Events that left the pipeline; those whose commit failed must be released.
+struct Finished {
+    ids: Vec<i64>,
+    failed: bool,
+}
+
+struct Worker<'a> {
+    shared: &'a Arc<Shared>,
+    finished_in: Receiver<Finished>,
+    finished: Sender<Finished>,
+    in_flight: HashSet<i64>,
+    unreleased: Vec<i64>,
+    from: (Millis, i64),
+    /// After an unclean stop: up to this raw event, one at a time, its attempt counted before it is even read.
+    careful_until: i64,
+}
+
+/// Runs until the engine stops.
+pub(super) fn run(shared: &Arc<Shared>, wake: &Receiver<()>) {
+    let (finished, finished_in) = unbounded();
+    let unclean = shared.store.was_unclean();
+    let careful_until = if unclean { shared.store.read(raw::newest).unwrap_or(i64::MAX) } else { 0 };
+    let mut worker = Worker {
+        shared,
+        finished_in,
+        finished,
+        in_flight: HashSet::new(),
+        unreleased: Vec::new(),
+        from: (0, 0),
+        careful_until,
+    };
+    while !shared.is_stopping() {
+        worker.collect();
+        match worker.step() {
+            Ok(true) => {}
+            Ok(false) => worker.wait(wake),
+            Err(e) => {
+                log::warn!("what is due could not be read: {e}");
+                worker.pause(Duration::from_millis(200));
+            }
+        }
+    }
+    while !worker.in_flight.is_empty() {
+        worker.pause(Duration::from_millis(100));
+        worker.collect();
+    }
+}
+
+impl Worker<'_> {
+    /// Takes back what has left the pipeline.
+    fn collect(&mut self) {
+        while let Ok(Finished { ids, failed }) = self.finished_in.try_recv() {
+            for id in &ids {
+                self.in_flight.remove(id);
+            }
+            if failed {
+                self.unreleased.extend(ids);
+            }
+        }
+    }
+
+    fn pause(&self, time: Duration) {
+        if let Ok(finished) = self.finished_in.recv_timeout(time) {
+            let _ = self.finished.send(finished);
+        }
+    }
+
+    /// Waits for a wake-up, for a finished batch, or until something is due.
+    fn wait(&mut self, wake: &Receiver<()>) {
+        let next = self.shared.store.read(raw::next_due).ok().flatten();
+        let wait = match next {
+            Some(due) if !self.in_flight.is_empty() || !self.unreleased.is_empty() => {
+                (due - clock::steady()).clamp(50, 1000)
+            }
+            Some(due) => (due - clock::steady()).clamp(1, sweep::EVERY),
+            None => sweep::EVERY,
+        };
+        self.from = (0, 0);
+        let finished_in = self.finished_in.clone();
+        select! {
+            recv(wake) -> _ => {}
+            recv(finished_in) -> finished => if let Ok(finished) = finished { let _ = self.finished.send(finished); },
+            default(Duration::from_millis(wait as u64)) => {}
+        }
+    }
+
+    /// Takes one batch of what is due. `false`: there is nothing to take now.
+    fn step(&mut self) -> Result<bool> {
+        self.release()?;
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            return Ok(false);
+        }
+        let careful = self.careful_until > 0;
+        let (from, limit) = (self.from, if careful { 1 } else { BATCH });
+        let in_flight = &self.in_flight;
+        let (taken, last) = self.shared.store.read(|conn| {
+            let due = raw::due(conn, clock::steady(), from, BATCH)?;
+            let last = due.last().map(|d| (d.due_at, d.id));
+            let mut taken: Vec<(Due, Option<Body>)> = Vec::with_capacity(due.len());
+            for one in due.into_iter().filter(|d| !in_flight.contains(&d.id)).take(limit) {
+                let body = raw::body(conn, one.body)?;
+                taken.push((one, body));
+            }
+            Ok((taken, last))
+        })?;
+        let Some(last) = last else {
+            if careful && from == (0, 0) {
+                self.careful_until = 0; // the backlog is through
+            }
+            return Ok(false);
+        };
+        if careful {
+            return self.take_carefully(taken);
+        }
+        self.from = last;
+        if taken.is_empty() {
+            return Ok(true);
+        }
+        self.take(taken, false);
+        Ok(true)
+    }
+
+    /// One event of the backlog of an unclean stop: counted first, followed to its end before the next.
+    fn take_carefully(&mut self, taken: Vec<(Due, Option<Body>)>) -> Result<bool> {
+        let Some((due, _)) = taken.first() else { return Ok(false) };
+        let id = due.id;
+        if id > self.careful_until {
+            self.careful_until = 0;
+            return Ok(true);
+        }
+        if !APPLY.exhausted(due.attempts) {
+            self.shared.store.write(move |tx| raw::count_attempt(tx, id))?;
+        }
+        self.take(
+            taken.into_iter().map(|(due, body)| (Due { attempts: due.attempts + 1, ..due }, body)).collect(),
+            true,
+        );
+        while !self.in_flight.is_empty() && !self.shared.is_stopping() {
+            self.pause(Duration::from_millis(50));
+            self.collect();
+        }
+        Ok(true)
+    }
+
+    /// Reads a batch and hands its claims to the gate, which goes on to apply.
+    fn take(&mut self, taken: Vec<(Due, Option<Body>)>, counted: bool) {
+        fault::point("before_read");
+        let mut asks = Vec::with_capacity(taken.len());
+        for (due, body) in taken {
+            self.in_flight.insert(due.id);
+            asks.push(self.ask(due, body, counted));
+        }
+        let job = claim_job(self.shared.clone(), self.finished.clone(), asks);
+        self.shared.store.gate().submit(job);
+    }
+
+    fn ask(&self, due: Due, body: Option<Body>, counted: bool) -> Ask {
+        let tried = due.attempts - u32::from(counted);
+        if APPLY.exhausted(tried) {
+            let why = format!("given up after {tried} attempts");
+            return Ask::End(due.id, State::Dead, why);
+        }
+        let Some(source) = self.shared.sources.get(&due.source) else {
+            let why = format!("its source {} is no longer in the configuration", due.source);
+            return Ask::End(due.id, State::Parked, why);
+        };
+        let Some(body) = body else {
+            return Ask::End(due.id, State::Dead, "its bytes are past their retention".into());
+        };
+        match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.received_at))) {
+            Ok(Read::Event(event)) => {
+                Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted }))
+            }
+            Ok(Read::Batch(items)) => Ask::Split(due.id, items),
+            Err(_) => Ask::Fail(due.id, tried + 1, counted, "reading it panicked".into()),
+        }
+    }
+
+    /// Puts back what a failed commit left claimed, so that nothing waits for a lease.
+    fn release(&mut self) -> Result<()> {
+        if self.unreleased.is_empty() {
+            return Ok(());
+        }
+        let ids = self.unreleased.clone();
+        self.shared.store.write(move |tx| {
+            ids.iter().try_for_each(|id| raw::put_back(tx, *id, 1000, "the commit failed", None).map(|_| ()))
+        })?;
+        self.unreleased.clear();
+        Ok(())
+    }
+}
+
+/// What the gate is asked to do with a raw event.
+enum Ask {
+    Claim(Box<Prepared>),
+    Split(i64, usize),
+    Fail(i64, u32, bool, String),
+    End(i64, State, String),
+}
+
+impl Ask {
+    fn id(&self) -> i64 {
+        match self {
+            Ask::Claim(prepared) => prepared.due.id,
+            Ask::Split(id, _) | Ask::Fail(id, ..) | Ask::End(id, ..) => *id,
+        }
+    }
+}
+
+/// What one event of a claim job came to.
+enum Came {
+    Won(Box<Won>),
+    Ended(State),
+    PutBack,
+}
+
+/// One commit's share of claims, and what follows from it.
+fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) -> Job {
+    let ids: Vec<i64> = asks.iter().map(Ask::id).collect();
+    let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
+    let inside = came.clone();
+    Job {
+        alone: false,
+        run: Box::new(move |tx| {
+            let mut came = Vec::with_capacity(asks.len());
+            for ask in &asks {
+                came.push((ask.id(), settle_ask(tx, ask)?));
+            }
+            *inside.lock().expect("no panic while it is held") = came;
+            Ok(())
+        }),
+        done: Box::new(move |outcome| {
+            if outcome.is_err() {
+                let _ = finished.send(Finished { ids, failed: true });
+                return None;
+            }
+            fault::point("after_claim");
+            let mut left = Vec::new();
+            let (mut plain, mut alone) = (Vec::new(), Vec::new());
+            for (id, came) in std::mem::take(&mut *came.lock().expect("no panic while it is held")) {
+                match came {
+                    Came::Won(won) if won.source.has_effects() => alone.push(*won),
+                    Came::Won(won) => plain.push(*won),
+                    Came::Ended(state) => {
+                        shared.ended(id, state);
+                        left.push(id);
+                    }
+                    Came::PutBack => {
+                        shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        left.push(id);
+                    }
+                }
+            }
+            if !left.is_empty() {
+                let _ = finished.send(Finished { ids: left, failed: false });
+            }
+            while !alone.is_empty() {
+                let rest = alone.split_off(alone.len().min(BATCH_ALONE));
+                let batch = std::mem::replace(&mut alone, rest);
+                shared.store.gate().submit(apply_job(shared.clone(), finished.clone(), batch, true));
+            }
+            (!plain.is_empty()).then(|| apply_job(shared.clone(), finished.clone(), plain, false))
+        }),
+    }
+}
+
+fn settle_ask(tx: &Tx, ask: &Ask) -> Result<Came> {
+    match ask {
+        Ask::Claim(prepared) => match tx.savepoint(|| claim::claim(tx, prepared)) {
+            Ok(Claimed::Won(won)) => Ok(Came::Won(won)),
+            Ok(Claimed::Ended(state)) => Ok(Came::Ended(state)),
+            Err(Error::Unavailable(lost)) => Err(Error::Unavailable(lost)),
+            Err(Error::LostClaim) => Ok(Came::PutBack), // it ended while it waited here
+            Err(error) => {
+                let attempts = prepared.due.attempts + u32::from(!prepared.counted);
+                failed(tx, prepared.due.id, attempts, !prepared.counted, &error.to_string(), None)
+            }
+        },
+        Ask::Split(id, items) => {
+            raw::insert_items(tx, *id, *items)?;
+            let state = if *items == 0 { State::Ignored } else { State::Done };
+            raw::end(tx, *id, state, &format!("a batch of {items} events"), None)?;
+            Ok(Came::Ended(state))
+        }
+        Ask::Fail(id, attempts, counted, why) => failed(tx, *id, *attempts, !counted, why, None),
+        Ask::End(id, state, why) => {
+            raw::end(tx, *id, *state, why, None)?;
+            Ok(Came::Ended(*state))
+        }
+    }
+}
+
+/// A failed attempt: back with a wait, or dead after the last.
+fn failed(tx: &Tx, id: i64, attempts: u32, count: bool, why: &str, fence: Option<i64>) -> Result<Came> {
+    if count {
+        raw::count_attempt(tx, id)?;
+    }
+    if APPLY.exhausted(attempts) {
+        log::error!("raw event {id} is dead after {attempts} attempts: {why}");
+        raw::end(tx, id, State::Dead, why, fence)?;
+        return Ok(Came::Ended(State::Dead));
+    }
+    raw::put_back(tx, id, APPLY.wait(attempts), why, fence)?;
+    Ok(Came::PutBack)
+}
+
+/// One commit's share of applies. Each has a savepoint of its own, so that a bad one rolls back alone.
+fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alone: bool) -> Job {
+    let ids: Vec<i64> = won.iter().map(|w| w.raw_event).collect();
+    let won = Arc::new(won);
+    let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
+    let (inside, again) = (came.clone(), won.clone());
+    Job {
+        alone,
+        run: Box::new(move |tx| {
+            fault::point("before_apply");
+            let mut came = Vec::with_capacity(won.len());
+            for one in won.iter() {
+                came.push((one.raw_event, apply_one(tx, one, alone)?));
+            }
+            *inside.lock().expect("no panic while it is held") = came;
+            Ok(())
+        }),
+        done: Box::new(move |outcome| {
+            if let Err(error) = outcome {
+                // Somebody's code lost the transaction for all: each again by itself; the one alone is the culprit.
+                if alone && again.len() > 1 {
+                    for one in again.iter() {
+                        let job = apply_job(shared.clone(), finished.clone(), vec![one.clone()], true);
+                        shared.store.gate().submit(job);
+                    }
+                } else if alone && again.len() == 1 && !matches!(error, Error::Unavailable(_) | Error::Sqlite(_)) {
+                    return Some(fail_job(shared, finished, again[0].clone(), error.to_string()));
+                } else {
+                    let _ = finished.send(Finished { ids, failed: true });
+                }
+                return None;
+            }
+            for (id, came) in std::mem::take(&mut *came.lock().expect("no panic while it is held")) {
+                match came {
+                    Came::Ended(state) => shared.ended(id, state),
+                    Came::PutBack | Came::Won(_) => {
+                        shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            }
+            let _ = finished.send(Finished { ids, failed: false });
+            shared.wake_sender();
+            None
+        }),
+    }
+}
+
+fn apply_one(tx: &Tx, won: &Won, alone: bool) -> Result<Came> {
+    let applied = tx.savepoint(|| {
+        catch_unwind(AssertUnwindSafe(|| apply::apply(tx, won)))
+            .unwrap_or_else(|_| Err(Error::Apply("the apply panicked".into())))
+    });
+    match applied {
+        Ok(()) => Ok(Came::Ended(State::Done)),
+        Err(Error::LostClaim) => {
+            log::warn!("raw event {}: the claim was taken by somebody else; nothing was written", won.raw_event);
+            Ok(Came::PutBack)
+        }
+        Err(error @ (Error::Unavailable(_) | Error::OverBudget(_))) if alone => Err(error),
+        Err(error) if tx.conn.is_autocommit() => Err(error),
+        Err(error) => failed(tx, won.raw_event, won.attempts, false, &error.to_string(), Some(won.fence)),
+    }
+}
+
+/// Notes the failure of an event that took its own transaction down.
+fn fail_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Won, why: String) -> Job {
+    let id = won.raw_event;
+    Job {
+        alone: false,
+        run: Box::new(move |tx| failed(tx, id, won.attempts, false, &why, Some(won.fence)).map(|_| ())),
+        done: Box::new(move |outcome| {
+            shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let _ = finished.send(Finished { ids: vec![id], failed: outcome.is_err() });
+            None
+        }),
+    }
+}

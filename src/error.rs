@@ -1,0 +1,97 @@
+//! What can go wrong while operating, as types that say what to try.
+//!
+//! Mistakes of the program itself are no errors: they crash, and recovery takes over.
+
+/// The result of what may fail while operating.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An operating error: what happened, to what, and (by [`Error::hint`]) what to try.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// SQLite refused.
+    #[error("{}", sqlite_text(.0))]
+    Sqlite(#[from] rusqlite::Error),
+    /// No reading connection could be had in time.
+    #[error("no reading connection could be had: {0}")]
+    Pool(#[from] r2d2::Error),
+    /// The queue of bodies waiting for the disk is full.
+    #[error("the queue before the disk is full")]
+    QueueFull,
+    /// The storage is stopping, or is being opened again after a failure.
+    #[error("the storage is not available: {0}")]
+    Unavailable(String),
+    /// A worker's claim was taken by the sweep before it could commit.
+    #[error("the claim was taken by somebody else")]
+    LostClaim,
+    /// An apply held the write lock longer than its budget and was interrupted.
+    #[error("the apply ran longer than its budget of {0} ms and was interrupted")]
+    OverBudget(u64),
+    /// Something a person has to mend: what, and what to try.
+    #[error("{what}")]
+    Refused {
+        /// What happened, to what.
+        what: String,
+        /// What to try.
+        hint: String,
+    },
+    /// The program of an embedder or a rule said no.
+    #[error("{0}")]
+    Apply(String),
+}
+
+impl Error {
+    /// A refusal with its way out.
+    pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> Error {
+        Error::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    /// What to try, where there is something.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Refused { hint, .. } => Some(hint),
+            Error::Sqlite(e) => match e.sqlite_error_code()? {
+                rusqlite::ErrorCode::DiskFull => {
+                    Some("free space on the disk of the database; nothing acknowledged is lost")
+                }
+                rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked => {
+                    Some("another program holds the write lock: see who has the file open (`fuser FILE`)")
+                }
+                rusqlite::ErrorCode::ReadOnly
+                | rusqlite::ErrorCode::PermissionDenied
+                | rusqlite::ErrorCode::CannotOpen => {
+                    Some("check that the file and its folder belong to the user that runs postonce")
+                }
+                rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt => {
+                    Some("restore a backup (`postonce restore`), or look at it with `sqlite3 FILE .recover`")
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Did another connection hold the write lock for longer than we may wait?
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Error::Sqlite(e) if matches!(e.sqlite_error_code(),
+            Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked)))
+    }
+
+    /// Has the disk (or a limit on it) no room?
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Error::Sqlite(e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull))
+    }
+
+    /// May what the file or the page cache holds differ from what we think? Then the connection must go.
+    pub fn taints_connection(&self) -> bool {
+        use rusqlite::ErrorCode::*;
+        matches!(self, Error::Sqlite(e) if matches!(e.sqlite_error_code(),
+            Some(SystemIoFailure | DatabaseCorrupt | NotADatabase | ReadOnly | CannotOpen | OutOfMemory | InternalMalfunction)))
+    }
+}
+
+fn sqlite_text(e: &rusqlite::Error) -> String {
+    match e {
+        rusqlite::Error::SqliteFailure(code, Some(text)) => format!("{text} (SQLite {})", code.extended_code),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,37 @@
+//! Crash points and delays that the tests switch on. Without the feature `faults` a point compiles to nothing.
+//!
+//! `POSTONCE_CRASH=after_claim` aborts at the first passage, `after_claim:3` at the third. `POSTONCE_DELAY=interpret:2000`
+//! sleeps two seconds at each passage. The last line on standard error names the point, so that a test can assert that
+//! the process died there and nowhere else.
+
+/// A place where a test may stop the process.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn point(_name: &str) {}
+
+/// A place where a test may stop the process.
+#[cfg(feature = "faults")]
+pub fn point(name: &str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    static CRASH: OnceLock<Option<(String, u32)>> = OnceLock::new();
+    static DELAY: OnceLock<Option<(String, u32)>> = OnceLock::new();
+    static PASSED: AtomicU32 = AtomicU32::new(0);
+    let setting = |variable: &str, default: u32| {
+        let text = std::env::var(variable).ok()?;
+        let (point, number) = text.split_once(':').unwrap_or((&text, ""));
+        Some((point.to_owned(), number.parse().unwrap_or(default)))
+    };
+    if let Some((at, ms)) = DELAY.get_or_init(|| setting("POSTONCE_DELAY", 1000))
+        && at == name
+    {
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(*ms)));
+    }
+    if let Some((at, nth)) = CRASH.get_or_init(|| setting("POSTONCE_CRASH", 1))
+        && at == name
+        && PASSED.fetch_add(1, SeqCst) + 1 == *nth
+    {
+        eprintln!("crashed at {name}");
+        std::process::abort();
+    }
+}

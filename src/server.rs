@@ -1,0 +1,252 @@
+//! The server: the public listener for providers, the operator's listener, and the life cycle of the process.
+//!
+//! Turns requests into deliveries and outcomes into answers. Never 2xx without a durable row; never 3xx.
+
+use crate::config::Loaded;
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
+use crate::engine::{self, Engine, Shared};
+use crate::error::{Error, Result};
+use crate::providers::signature::{Delivery, Refusal};
+use crate::source::Source;
+use crate::steps::receive::{Answer, Incoming, receive};
+use crate::store::Options;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a stop may take: SIGTERM to exit, everything in flight included.
+pub const STOP_WITHIN: Duration = Duration::from_secs(8);
+
+/// A running server.
+pub struct Server {
+    engine: Arc<Engine>,
+    public: Option<Front>,
+    operator: Option<Front>,
+}
+
+impl Server {
+    /// Opens the file, starts the threads, listens.
+    pub fn start(loaded: &Loaded, options: &Options) -> Result<Server> {
+        let (sources, endpoints) = engine::build(loaded).map_err(|faults| {
+            let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            Error::refused(
+                format!("the configuration has {} fault(s):\n  {}", list.len(), list.join("\n  ")),
+                "mend these and start again; `postonce doctor` shows more",
+            )
+        })?;
+        let config = &loaded.config;
+        let public = listen(config.listen, "listen")?;
+        let operator = listen(config.operator.listen, "operator")?;
+        let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
+        let engine = Arc::new(engine);
+        engine.start(waking)?;
+        let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
+        let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
+        let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
+        let (router, handler) = (hooks.clone(), hooks);
+        let public = Front::start(
+            public,
+            Limits::default(),
+            proxies,
+            move |head, client| router.route(head, client),
+            move |request, reply| handler.handle(request, reply),
+        )
+        .map_err(|e| Error::Unavailable(e.to_string()))?;
+        let operator = crate::operator::start(operator, engine.clone(), config)?;
+        Ok(Server { engine, public: Some(public), operator: Some(operator) })
+    }
+
+    /// Where providers reach us.
+    pub fn public_addr(&self) -> SocketAddr {
+        self.public.as_ref().expect("it is taken at the stop only").local_addr()
+    }
+
+    /// Where the operator reaches us.
+    pub fn operator_addr(&self) -> SocketAddr {
+        self.operator.as_ref().expect("it is taken at the stop only").local_addr()
+    }
+
+    /// The engine behind it.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Stops listening, answers what is in flight, folds the file into one.
+    pub fn stop(mut self) {
+        for front in [self.public.take(), self.operator.take()].into_iter().flatten() {
+            front.stop(STOP_WITHIN / 4);
+        }
+        self.engine.stop();
+    }
+}
+
+fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
+    edge::listen(address).map_err(|e| {
+        let hint = match e.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                format!("another program listens there (`ss -ltnp`): stop it, or use --{name} with another port")
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need rights: use one above and a proxy in front".to_owned()
+            }
+            std::io::ErrorKind::AddrNotAvailable => "that address is not one of this machine's".to_owned(),
+            _ => format!("see --{name}"),
+        };
+        Error::refused(format!("cannot listen on {address}: {e}"), hint)
+    })
+}
+
+/// The public listener's duty.
+struct Hooks {
+    shared: Arc<Shared>,
+    base: String,
+}
+
+const PREFIX: &str = "/webhooks/";
+
+impl Hooks {
+    /// The source of a path; a trailing slash is accepted, since no provider follows a redirect.
+    fn source(&self, path: &str) -> Option<&Arc<Source>> {
+        let name = path.strip_prefix(PREFIX)?;
+        self.shared.sources.get(name.strip_suffix('/').unwrap_or(name))
+    }
+
+    fn route(&self, head: &Head, client: &Client) -> Route {
+        let Some(source) = self.source(head.path()) else {
+            let what = format!("there is nothing at {}; webhooks go to {}{PREFIX}<source>", head.path(), self.base);
+            return Route::Answer(problem(404, "unknown_source", &what));
+        };
+        if !matches!(head.method, Method::Post | Method::Head | Method::Get) {
+            let what = "a webhook is a POST";
+            return Route::Answer(problem(405, "method_not_allowed", what).with_header("Allow", "POST, GET, HEAD"));
+        }
+        if !source.allows(client.address) {
+            return Route::Answer(problem(
+                403,
+                "address_not_allowed",
+                "this address is not in the source's allow_from",
+            ));
+        }
+        match head.body_length() {
+            Some(length) if length > source.body_max => {
+                let what = format!("the body has {length} bytes; source {} takes {}", source.name, source.body_max);
+                Route::Answer(problem(413, "body_too_large", &what))
+            }
+            _ => Route::Read { limit: source.body_max },
+        }
+    }
+
+    fn handle(&self, request: Request, reply: Reply) {
+        let Some(source) = self.source(request.head.path()) else {
+            return reply.send(problem(404, "unknown_source", "there is no such source"));
+        };
+        let Request { head, body, .. } = &request;
+        let (path, query) = (head.path(), head.query().unwrap_or_default());
+        let url = format!("{}{}", self.base, head.target());
+        let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
+        let incoming =
+            Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
+        let shared = self.shared.clone();
+        let later = Later::new(reply);
+        let stored = later.clone();
+        let done = Box::new(move |kept: Result<i64>| {
+            let response = match kept {
+                Ok(id) => {
+                    shared.wake();
+                    Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
+                }
+                Err(error) => unavailable(&error),
+            };
+            stored.send(response);
+        });
+        match receive(self.shared.store.gate(), source, incoming, done) {
+            Answer::Later => {}
+            Answer::Handshake(answer) => {
+                let response = Response::new(answer.status)
+                    .with_header("Content-Type", answer.content_type)
+                    .with_body(answer.body);
+                later.send(response);
+            }
+            Answer::Refused(refusal) => {
+                self.note_refusal(source, &refusal, &url, &headers, &request);
+                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
+                later.send(problem(status, refusal.reason.as_str(), &refusal.about));
+            }
+            Answer::UnknownEncoding(encoding) => {
+                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
+                later.send(problem(415, "unknown_encoding", &what));
+            }
+            Answer::TooLarge => {
+                later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"))
+            }
+            Answer::BadGzip => later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")),
+            Answer::Unavailable(error) => later.send(unavailable(&error)),
+        }
+    }
+
+    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        url: &str,
+        headers: &[(&str, &[u8])],
+        request: &Request,
+    ) {
+        let delivery = Delivery {
+            method: request.head.method.as_str(),
+            url,
+            path: request.head.path(),
+            query: request.head.query().unwrap_or_default(),
+            headers,
+            body: &request.body,
+        };
+        let now = crate::clock::wall();
+        let other = self
+            .shared
+            .sources
+            .values()
+            .filter(|other| other.name != source.name)
+            .find(|other| other.verifier.secret_that_matches(&delivery, now).is_some());
+        let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));
+        log::warn!(
+            "source {}: refused from {}: {} ({}), {} bytes{hint}",
+            source.name,
+            request.client.address,
+            refusal.reason.as_str(),
+            refusal.about,
+            request.body.len()
+        );
+    }
+}
+
+/// A reply that is sent once, by whichever of two places gets to it.
+#[derive(Clone)]
+struct Later(Arc<std::sync::Mutex<Option<Reply>>>);
+
+impl Later {
+    fn new(reply: Reply) -> Later {
+        Later(Arc::new(std::sync::Mutex::new(Some(reply))))
+    }
+
+    fn send(&self, response: Response) {
+        if let Some(reply) = self.0.lock().expect("no panic while it is held").take() {
+            reply.send(response);
+        }
+    }
+}
+
+/// An answer that says what is wrong, in JSON.
+pub(crate) fn problem(status: u16, code: &str, what: &str) -> Response {
+    Response::json(status, serde_json::json!({ "error": code, "message": what }).to_string().into_bytes())
+}
+
+fn unavailable(error: &Error) -> Response {
+    problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5")
+}
+
+/// Where the demo and `init` put things when nobody says otherwise.
+pub fn default_config_path() -> &'static Path {
+    Path::new("postonce.toml")
+}

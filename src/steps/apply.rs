@@ -1,0 +1,261 @@
+//! Apply: the exactly-once effect. This is the file to read first.
+//!
+//! Runs in one savepoint of the write transaction: entry, postings, balances, entity states, the rule's own effects and
+//! the outbox rows appear together with the end of the claim, or not at all. Never sends anything.
+
+use super::claim::{CORRECTION, Planned, Won, key_reference};
+use crate::error::Result;
+use crate::event::{Amount, EntityState, Meaning, Movement};
+use crate::fault;
+use crate::money::Money;
+use crate::postings::{self, Code, Rule};
+use crate::store::entities::{self, Moved};
+use crate::store::ledger::{self, AccountKey, NewEntry, NewPosting};
+use crate::store::{Tx, claims, outbox, raw};
+
+/// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
+/// it to somebody else.
+pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
+    let mut posted = Vec::new();
+    for planned in &won.plan {
+        match planned {
+            Planned::Post(movement) => posted.push((post(tx, won, movement)?, movement)),
+            Planned::Correct(movement, difference) => posted.push((correct(tx, won, movement, *difference)?, movement)),
+            Planned::Known(movement) => {
+                late_fee(tx, won, movement)?;
+            }
+            Planned::Nothing(_) => {}
+        }
+    }
+    let mut superseded = None;
+    if let Meaning::Effects { entities, .. } = &won.event.meaning {
+        for state in entities {
+            if let Moved::Superseded(by) = entities::put(tx, won.book, state, won.occurred_at, won.raw_event)? {
+                superseded = Some((state, by));
+            }
+        }
+    }
+    won.source.run_effects(tx, won, &posted)?;
+    messages(tx, won, &posted)?;
+    if let Some(key) = &won.event_key {
+        claims::done(tx, won.book, claims::EVENT, key, won.raw_event, posted.first().and_then(|(id, _)| *id))?;
+    }
+    fault::point("after_effect");
+    raw::done(tx, won.raw_event, won.fence)?;
+    match superseded {
+        Some((EntityState { kind, id, .. }, by)) => {
+            raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes the entry of a movement and ends its claim. `None`: a running total that brought nothing new.
+fn post(tx: &Tx, won: &Won, movement: &Movement) -> Result<Option<i64>> {
+    let facts = won.source.recipe.ledger;
+    let reference = key_reference(movement);
+    let amount = match movement.amount {
+        Amount::Exact(amount) => amount,
+        Amount::RunningTotal(total) => {
+            let parent = movement.parent.as_deref().unwrap_or(&movement.reference);
+            total - ledger::total_of(tx.conn, won.book, &movement.kind, parent)?
+        }
+    };
+    let journal = if amount <= 0 {
+        None
+    } else {
+        let rule = postings::rule(&movement.kind, facts);
+        let mut entry = entry(tx, won, movement, &reference, amount, rule)?;
+        let holder = entry.account.clone();
+        let booked = postings::booked(movement, amount, facts);
+        entry.postings.extend(posting(
+            won.book,
+            rule.debit,
+            rule.credit,
+            &holder,
+            Money { minor: booked, ..money(movement) },
+        ));
+        if let Some(fee) = movement.fee {
+            entry.postings.extend(posting(won.book, postings::FEES, postings::CLEARING, &None, fee));
+        }
+        if movement.kind == "dispute_lost" {
+            close_at_most_the_hold(tx, won, movement, &mut entry)?;
+        }
+        Some(ledger::append(tx, &entry)?)
+    };
+    claims::done(tx, won.book, &movement.kind, &reference, won.raw_event, journal)?;
+    if let (Some(journal), Some(fee)) = (journal, movement.fee) {
+        claim_fee(tx, won, movement, fee, fee.minor, Some(journal))?;
+    }
+    claims::wake(tx, won.book, &movement.kind, &movement.reference)?;
+    Ok(journal)
+}
+
+fn money(movement: &Movement) -> Money {
+    Money { minor: movement.amount.minor(), currency: movement.currency }
+}
+
+/// An entry without its postings. The customer of a refund is that of its payment, when the event does not say.
+fn entry(tx: &Tx, won: &Won, movement: &Movement, reference: &str, amount: i64, rule: Rule) -> Result<NewEntry> {
+    let account = match (&movement.account, &movement.parent) {
+        (Some(account), _) => Some(account.clone()),
+        (None, Some(parent)) => customer_of(tx, won.book, parent)?,
+        (None, None) => None,
+    };
+    Ok(NewEntry {
+        book: won.book,
+        kind: movement.kind.clone(),
+        reference: reference.to_owned(),
+        raw_event: won.raw_event,
+        account,
+        parent: movement.parent.clone().or_else(|| match movement.amount {
+            Amount::RunningTotal(_) => Some(movement.reference.clone()),
+            Amount::Exact(_) => None,
+        }),
+        amount,
+        currency: movement.currency,
+        tax: movement.tax,
+        occurred_at: movement.occurred_at.unwrap_or(won.occurred_at),
+        settles: rule.settles,
+        reverses: None,
+        note: (!rule.known).then(|| format!("nobody knows the kind {}: booked to suspense", movement.kind)),
+        postings: Vec::with_capacity(2),
+    })
+}
+
+fn customer_of(tx: &Tx, book: i64, payment: &str) -> Result<Option<String>> {
+    let journal = claims::find(tx.conn, book, "payment", payment)?.and_then(|claim| claim.journal);
+    Ok(match journal {
+        Some(id) => ledger::posted(tx.conn, id)?.and_then(|entry| entry.account),
+        None => None,
+    })
+}
+
+/// A posting of a signed amount: a negative one swaps its sides, zero is none.
+fn posting(book: i64, debit: Code, credit: Code, holder: &Option<String>, amount: Money) -> Option<NewPosting> {
+    let (debit, credit) = if amount.minor < 0 { (credit, debit) } else { (debit, credit) };
+    let key = |code: Code| AccountKey {
+        book,
+        code: code.code,
+        holder: holder.clone().filter(|_| code.per_customer).unwrap_or_default(),
+        currency: amount.currency,
+        class: code.class,
+    };
+    (amount.minor != 0).then(|| NewPosting { debit: key(debit), credit: key(credit), amount: amount.minor.abs() })
+}
+
+/// A lost dispute closes what is still held for it, and no more: the rest would be a discrepancy, not a posting.
+fn close_at_most_the_hold(tx: &Tx, won: &Won, movement: &Movement, entry: &mut NewEntry) -> Result<()> {
+    let sum = |kind| ledger::total_of_reference(tx.conn, won.book, kind, &movement.reference);
+    let held = sum("dispute_opened")? - sum("dispute_won")? - sum("dispute_lost")?;
+    if let Some(posting) = entry.postings.first_mut()
+        && posting.amount > held
+        && held > 0
+    {
+        entry.note = Some(format!("lost {} but only {held} was still held", posting.amount));
+        posting.amount = held;
+    }
+    Ok(())
+}
+
+/// The owner of the money names another amount than the announcement that was posted first: one entry for the difference.
+fn correct(tx: &Tx, won: &Won, movement: &Movement, difference: i64) -> Result<Option<i64>> {
+    let key = format!("{}:{}", movement.kind, movement.reference);
+    let rule = postings::rule(&movement.kind, won.source.recipe.ledger);
+    let mut entry = entry(tx, won, movement, &key, difference, rule)?;
+    entry.kind = CORRECTION.into();
+    entry.parent = Some(movement.reference.clone());
+    entry.note = Some(format!("an announcement of {} {} named another amount", movement.kind, movement.reference));
+    let holder = entry.account.clone();
+    entry.postings.extend(posting(
+        won.book,
+        rule.debit,
+        rule.credit,
+        &holder,
+        Money { minor: difference, ..money(movement) },
+    ));
+    let journal = ledger::append(tx, &entry)?;
+    claims::done(tx, won.book, CORRECTION, &key, won.raw_event, Some(journal))?;
+    Ok(Some(journal))
+}
+
+/// A fee that was not known when its movement was posted, or that changed since: the difference is posted, once for each
+/// total that the provider names, and never back to an older one.
+fn late_fee(tx: &Tx, won: &Won, movement: &Movement) -> Result<()> {
+    let Some(fee) = movement.fee else { return Ok(()) };
+    let known = claims::amounts_below(tx.conn, won.book, "fee", &fee_prefix(movement))?;
+    let at = movement.occurred_at.unwrap_or(won.occurred_at);
+    let mut total = 0;
+    for (reference, amount, journal) in &known {
+        if *reference == fee_reference(movement, fee) {
+            return Ok(());
+        }
+        let newer = match journal {
+            Some(id) => ledger::posted(tx.conn, *id)?.is_some_and(|entry| entry.occurred_at > at),
+            None => false,
+        };
+        if newer {
+            return Ok(());
+        }
+        total += amount;
+    }
+    let difference = fee.minor - total;
+    if difference == 0 {
+        return Ok(());
+    }
+    let reference = fee_reference(movement, fee);
+    claim_fee(tx, won, movement, fee, difference, None)?;
+    let rule = Rule { settles: false, ..postings::rule("fee", won.source.recipe.ledger) };
+    let mut entry = entry(tx, won, movement, &reference, difference, rule)?;
+    entry.kind = "fee".into();
+    entry.currency = fee.currency;
+    entry.tax = None;
+    entry.parent = Some(movement.reference.clone());
+    entry.postings.extend(posting(
+        won.book,
+        postings::FEES,
+        postings::CLEARING,
+        &None,
+        Money { minor: difference, ..fee },
+    ));
+    let journal = ledger::append(tx, &entry)?;
+    claims::done(tx, won.book, "fee", &reference, won.raw_event, Some(journal))
+}
+
+fn fee_prefix(movement: &Movement) -> String {
+    format!("{}:{}@", movement.kind, movement.reference)
+}
+
+fn fee_reference(movement: &Movement, fee: Money) -> String {
+    format!("{}{}", fee_prefix(movement), fee.minor)
+}
+
+/// Claims a fee of a movement by its total; with the entry, when it is posted in the movement's own.
+fn claim_fee(tx: &Tx, won: &Won, movement: &Movement, fee: Money, difference: i64, journal: Option<i64>) -> Result<()> {
+    let says = claims::Says::Money { amount: difference, currency: fee.currency, secondary: false };
+    let reference = fee_reference(movement, fee);
+    claims::claim(tx, won.book, "fee", &reference, says, won.raw_event)?;
+    match journal {
+        Some(_) => claims::done(tx, won.book, "fee", &reference, won.raw_event, journal),
+        None => Ok(()),
+    }
+}
+
+/// One message for each entry and endpoint that wants its kind. Composed from the entry when it is sent.
+fn messages(tx: &Tx, won: &Won, posted: &[(Option<i64>, &Movement)]) -> Result<()> {
+    for (journal, movement) in posted {
+        let Some(journal) = journal else { continue };
+        for endpoint in won.source.endpoints_for(&movement.kind) {
+            let key = format!("{endpoint}/{journal:012}");
+            let message = outbox::NewMessage {
+                key: &key,
+                endpoint,
+                raw_event: won.raw_event,
+                journal: Some(*journal),
+                payload: None,
+            };
+            outbox::insert(tx, &message)?;
+        }
+    }
+    Ok(())
+}

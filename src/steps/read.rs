@@ -1,0 +1,64 @@
+//! Read: from stored bytes to what they mean. Runs before any transaction; may be slow, may fail, posts nothing.
+
+use crate::event::{Event, Millis};
+use crate::source::Source;
+use crate::store::raw::Body;
+
+/// What a raw event turned out to be.
+#[derive(Debug)]
+pub enum Read {
+    /// One event.
+    Event(Box<Event>),
+    /// A delivery that holds so many events: each becomes a raw event of its own.
+    Batch(usize),
+}
+
+/// Reads a raw event: the whole body (`item` 0), or the `item`th of a batch.
+pub fn read(source: &Source, body: &Body, item: u32, received_at: Millis) -> Read {
+    let headers: Vec<(&str, &str)> = body.headers.lines().filter_map(|line| line.split_once(": ")).collect();
+    let mut events = match inflated(body, &headers) {
+        Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,
+        None => source.interpreter.interpret(&body.bytes, &headers, &body.query, received_at).events,
+    };
+    match item {
+        0 if events.len() == 1 => Read::Event(Box::new(events.remove(0))),
+        0 => Read::Batch(events.len()),
+        n if (n as usize) <= events.len() => Read::Event(Box::new(events.swap_remove(n as usize - 1))),
+        n => Read::Event(Box::new(Event {
+            meaning: crate::event::Meaning::Parked(format!("item {n} is no longer in the batch: the rules changed")),
+            ..Event::default()
+        })),
+    }
+}
+
+/// The bytes behind a content encoding; `None`: there is none.
+fn inflated(body: &Body, headers: &[(&str, &str)]) -> Option<Vec<u8>> {
+    let encoding = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))?.1;
+    if !is_gzip(encoding) {
+        return None;
+    }
+    inflate(&body.bytes, crate::config::BODY_MAX_MOST).ok()
+}
+
+/// Is this content encoding gzip?
+pub fn is_gzip(encoding: &str) -> bool {
+    matches!(encoding.trim().to_ascii_lowercase().as_str(), "gzip" | "x-gzip")
+}
+
+/// Why a gzip body cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inflate {
+    /// It unpacks to more than the limit.
+    TooLarge,
+    /// It is no gzip.
+    Malformed,
+}
+
+/// Unpacks a gzip body, and stops as soon as it is larger than `limit`.
+pub fn inflate(bytes: &[u8], limit: u64) -> Result<Vec<u8>, Inflate> {
+    use std::io::Read as _;
+    let mut out = Vec::new();
+    let mut reader = flate2::read::MultiGzDecoder::new(bytes).take(limit + 1);
+    reader.read_to_end(&mut out).map_err(|_| Inflate::Malformed)?;
+    if out.len() as u64 > limit { Err(Inflate::TooLarge) } else { Ok(out) }
+}

@@ -1,0 +1,150 @@
+//! The one list of truths about the file: each has a name and a query that returns its offenders.
+//!
+//! The operator's `check` runs it, and so does every crash, load and property test.
+
+use super::ledger::Content;
+use crate::error::Result;
+use rusqlite::Connection;
+
+/// A truth that does not hold, and where.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Offence {
+    /// The truth's name.
+    pub truth: &'static str,
+    /// What offends it.
+    pub what: String,
+}
+
+/// Each query returns one text a row for each offender.
+const TRUTHS: &[(&str, &str)] = &[
+    (
+        "every raw event has its bytes, or had them",
+        "SELECT 'raw event ' || r.id FROM postonce_raw_events r LEFT JOIN postonce_bodies b ON b.id = ifnull(r.body, r.id) WHERE b.id IS NULL",
+    ),
+    (
+        "every balance is the sum of its postings",
+        "WITH moved(account, debits, credits) AS (
+           SELECT account, sum(debit), sum(credit) FROM (
+             SELECT debit AS account, amount AS debit, 0 AS credit FROM postonce_postings
+             UNION ALL SELECT credit, 0, amount FROM postonce_postings) GROUP BY account)
+         SELECT 'account ' || a.id || ' (' || a.code || ' ' || a.holder || '): counters ' || a.debits || '/' || a.credits
+           || ', postings ' || ifnull(m.debits, 0) || '/' || ifnull(m.credits, 0)
+         FROM postonce_accounts a LEFT JOIN moved m ON m.account = a.id
+         WHERE (a.debits, a.credits) IS NOT (ifnull(m.debits, 0), ifnull(m.credits, 0))",
+    ),
+    (
+        "every posting moves money between two accounts of one book and currency",
+        "SELECT 'posting ' || p.journal || '/' || p.seq FROM postonce_postings p
+         LEFT JOIN postonce_accounts d ON d.id = p.debit LEFT JOIN postonce_accounts c ON c.id = p.credit
+         WHERE d.id IS NULL OR c.id IS NULL OR (d.book, d.currency) IS NOT (c.book, c.currency)",
+    ),
+    (
+        "every entry has the postings that it declares",
+        "SELECT 'entry ' || j.id FROM postonce_journal j
+         WHERE j.posting_count IS NOT (SELECT count(*) FROM postonce_postings p WHERE p.journal = j.id)",
+    ),
+    (
+        "the journal has no gaps",
+        "SELECT 'between 1 and ' || max(id) || ' there are ' || count(*) || ' entries' FROM postonce_journal HAVING max(id) <> count(*)",
+    ),
+    (
+        "every entry has exactly one claim that made it",
+        "SELECT 'entry ' || j.id || ' (' || j.kind || ' ' || j.ref || ')' FROM postonce_journal j
+         WHERE NOT EXISTS (SELECT 1 FROM postonce_claims c WHERE c.book = j.book AND c.kind = j.kind AND c.ref = j.ref
+           AND c.state = 'DONE' AND c.journal = j.id)",
+    ),
+    (
+        "every finished claim of money has its entry",
+        "SELECT 'claim ' || c.kind || ' ' || c.ref || ' of book ' || c.book FROM postonce_claims c
+         LEFT JOIN postonce_journal j ON j.id = c.journal
+         WHERE c.state = 'DONE' AND c.amount IS NOT NULL AND (c.journal IS NULL OR j.id IS NULL)",
+    ),
+    (
+        "every unfinished claim belongs to an event that is not done",
+        "SELECT 'claim ' || c.kind || ' ' || c.ref || ' of raw event ' || c.raw_event FROM postonce_claims c
+         JOIN postonce_raw_events r ON r.id = c.raw_event WHERE c.state = 'CLAIMED' AND r.state = 'DONE'",
+    ),
+    (
+        "every alias names a movement",
+        "SELECT 'alias ' || a.kind || ' ' || a.ref FROM postonce_claims a WHERE a.state = 'ALIAS' AND NOT EXISTS (
+           SELECT 1 FROM postonce_claims c WHERE c.book = a.book AND c.kind = a.kind AND c.ref = a.alias_of AND c.state <> 'ALIAS')",
+    ),
+    (
+        "no movement is posted twice",
+        "SELECT j.kind || ' ' || j.ref || ' has ' || count(*) || ' entries' FROM postonce_journal j GROUP BY j.book, j.kind, j.ref HAVING count(*) > 1",
+    ),
+    (
+        "every message is about an entry or event that is there",
+        "SELECT 'message ' || o.id FROM postonce_outbox o LEFT JOIN postonce_journal j ON j.id = o.journal
+         WHERE o.journal IS NOT NULL AND j.id IS NULL",
+    ),
+];
+
+/// Runs every check, SQLite's own first. An empty list: the file is clean.
+pub fn run(conn: &Connection) -> Result<Vec<Offence>> {
+    let mut offences = Vec::new();
+    let mut add = |truth, what| offences.push(Offence { truth, what });
+    let mut statement = conn.prepare("PRAGMA integrity_check(20)")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        if text != "ok" {
+            add("the file is sound (SQLite's integrity_check)", text);
+        }
+    }
+    drop(rows);
+    for (truth, sql) in TRUTHS {
+        let mut statement = conn.prepare(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            add(truth, row.get(0)?);
+        }
+    }
+    for what in broken_links(conn)? {
+        add("the hash chain is whole: no entry was changed or removed", what);
+    }
+    Ok(offences)
+}
+
+fn broken_links(conn: &Connection) -> Result<Vec<String>> {
+    let mut broken = Vec::new();
+    let mut before = vec![0; 32];
+    let mut statement = conn.prepare(
+        "SELECT id, book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at, recorded_at, settles,
+           reverses, note, hash FROM postonce_journal ORDER BY id",
+    )?;
+    let mut legs =
+        conn.prepare("SELECT debit, credit, amount FROM postonce_postings WHERE journal = ?1 ORDER BY seq")?;
+    let mut rows = statement.query([])?;
+    while let Some(r) = rows.next()? {
+        let text = |at| -> rusqlite::Result<Option<String>> { r.get(at) };
+        let (kind, reference, account, parent) = (text(2)?, text(3)?, text(5)?, text(6)?);
+        let (currency, note) = (text(8)?, text(14)?);
+        let id = r.get(0)?;
+        let postings: Vec<(i64, i64, i64)> =
+            legs.query_map([id], |p| Ok((p.get(0)?, p.get(1)?, p.get(2)?)))?.collect::<rusqlite::Result<_>>()?;
+        let content = Content {
+            id,
+            book: r.get(1)?,
+            kind: kind.as_deref().unwrap_or_default(),
+            reference: reference.as_deref().unwrap_or_default(),
+            raw_event: r.get(4)?,
+            account: account.as_deref(),
+            parent: parent.as_deref(),
+            amount: r.get(7)?,
+            currency: currency.as_deref().unwrap_or_default(),
+            tax: r.get(9)?,
+            occurred_at: r.get(10)?,
+            recorded_at: r.get(11)?,
+            settles: r.get(12)?,
+            reverses: r.get(13)?,
+            note: note.as_deref(),
+        };
+        let kept: Vec<u8> = r.get(15)?;
+        if content.hash(&before, postings.into_iter()) != kept[..] {
+            broken.push(format!("entry {id}"));
+        }
+        before = kept;
+    }
+    Ok(broken)
+}

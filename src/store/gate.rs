@@ -1,0 +1,480 @@
+//! The gate: the one thread that writes.
+//!
+//! Each commit takes all bodies that wait, then a bounded share of other work, and answers everybody after the fsync
+//! that covers them. The bound is what keeps the acknowledgement independent of the work. Code that is not ours (a
+//! rule's SQL, an embedder's closure) never shares a transaction with bodies: it may lose its own, not theirs.
+//! Nothing here waits for anything but the disk and, within its budget, another process's write lock.
+
+use super::open::{self, Options};
+use super::raw::{self, NewRaw};
+use super::{Names, Tx, set_meta};
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::event::Millis;
+use crate::fault;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, never, select_biased, unbounded};
+use rusqlite::Connection;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bodies in one commit: more only lengthens the wait of the first.
+const INTAKE_MAX: usize = 512;
+/// Bytes in one commit, so that large bodies do not pile up in one transaction.
+const INTAKE_BYTES_MAX: usize = 4 << 20;
+/// Other work in a commit while bodies wait: the share that may delay an answer.
+const WORK_WITH_INTAKE: Duration = Duration::from_millis(4);
+/// Other work in a commit while nobody waits.
+const WORK_ALONE: Duration = Duration::from_millis(10);
+/// WAL pages after which they are folded into the file: small and often, since a large checkpoint holds back the next
+/// commit's fsync.
+const CHECKPOINT_PAGES: i64 = 1000;
+/// WAL pages after which readers are waited for, so that the log starts anew.
+const RESTART_PAGES: i64 = 16_000;
+
+thread_local! {
+    /// Pages in the WAL after this thread's last commit, as SQLite tells it.
+    static WAL_PAGES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Has SQLite tell us the size of the WAL at each commit of this connection, on the thread that commits.
+fn watch_wal(conn: &Connection) {
+    conn.wal_hook(Some(|_, pages| {
+        WAL_PAGES.set(i64::from(pages));
+        Ok(())
+    }));
+}
+
+/// A verified body on its way to the disk.
+pub struct Intake {
+    /// What to keep.
+    pub raw: NewRaw,
+    /// Told the raw event's id once it is durable, or why it is not.
+    pub done: Box<dyn FnOnce(Result<i64>) + Send>,
+}
+
+/// A piece of work that runs inside the writer's transaction, in a savepoint of its own.
+pub struct Job {
+    /// May run again when the transaction is lost; has no effect beyond it.
+    pub run: Box<dyn FnMut(&Tx) -> Result<()> + Send>,
+    /// Told the outcome after the commit; may hand over the work that follows.
+    pub done: Box<dyn FnOnce(Result<()>) -> Option<Job> + Send>,
+    /// Runs code that is not ours, in a transaction of its own.
+    pub alone: bool,
+}
+
+/// Figures of the writer, for metrics and health.
+#[derive(Default)]
+pub struct Figures {
+    /// Commits since the start.
+    pub commits: AtomicU64,
+    /// Pages in the WAL after the last checkpoint attempt.
+    pub wal_pages: AtomicI64,
+    /// How long the last checkpoint took, in microseconds.
+    pub checkpoint_us: AtomicU64,
+    /// How long writes waited for another process's lock, in microseconds, in all.
+    pub lock_wait_us: AtomicU64,
+    /// Times that the lock could not be had within its budget.
+    pub lock_timeouts: AtomicU64,
+    /// Steady time at which the writer last began a round, or is idle since.
+    pub beat: AtomicI64,
+    /// Is the storage out of order (being opened again, disk full)?
+    pub trouble: Mutex<Option<String>>,
+}
+
+/// The sending side of the gate.
+pub struct Gate {
+    intake: Sender<Intake>,
+    jobs: Sender<Job>,
+    stopping: Arc<AtomicBool>,
+    figures: Arc<Figures>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Gate {
+    /// Starts the writer on its connection.
+    pub(super) fn start(conn: Connection, path: PathBuf, options: Options) -> Gate {
+        let (intake, intake_in) = bounded(options.queue);
+        let (jobs, jobs_in) = unbounded();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let figures = Arc::new(Figures::default());
+        let mut writer = Writer {
+            conn: Some(conn),
+            path,
+            options,
+            names: Names::default(),
+            intake: intake_in,
+            jobs: jobs_in,
+            follow_ups: VecDeque::new(),
+            stopping: stopping.clone(),
+            figures: figures.clone(),
+            due_latest: 0,
+            reopen_at: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("writer".into())
+            .spawn(move || writer.run())
+            .expect("a thread can be started");
+        Gate { intake, jobs, stopping, figures, thread: Mutex::new(Some(thread)) }
+    }
+
+    /// Hands over a body; gives it back when the queue is full or the gate has stopped.
+    pub fn keep(&self, intake: Intake) -> std::result::Result<(), (Intake, Error)> {
+        if self.stopping.load(Relaxed) {
+            return Err((intake, Error::Unavailable("it is stopping".into())));
+        }
+        match self.intake.try_send(intake) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(intake)) => Err((intake, Error::QueueFull)),
+            Err(TrySendError::Disconnected(intake)) => Err((intake, Error::Unavailable("it has stopped".into()))),
+        }
+    }
+
+    /// Hands over work without waiting for it.
+    pub fn submit(&self, job: Job) {
+        if let Err(unsent) = self.jobs.send(job) {
+            (unsent.0.done)(Err(Error::Unavailable("it has stopped".into())));
+        }
+    }
+
+    /// Runs `f` in a transaction and waits for the commit.
+    pub fn write<T: Send + 'static>(&self, f: impl FnMut(&Tx) -> Result<T> + Send + 'static) -> Result<T> {
+        self.write_in(false, f)
+    }
+
+    /// The same in a transaction of its own, for code that is not ours.
+    pub fn write_alone<T: Send + 'static>(&self, f: impl FnMut(&Tx) -> Result<T> + Send + 'static) -> Result<T> {
+        self.write_in(true, f)
+    }
+
+    fn write_in<T: Send + 'static>(
+        &self,
+        alone: bool,
+        mut f: impl FnMut(&Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = bounded(1);
+        let value = Arc::new(Mutex::new(None));
+        let inside = value.clone();
+        self.submit(Job {
+            run: Box::new(move |tx| {
+                *inside.lock().expect("no panic while it is held") = Some(f(tx)?);
+                Ok(())
+            }),
+            done: Box::new(move |outcome| {
+                let _ = answer.send(outcome);
+                None
+            }),
+            alone,
+        });
+        answered.recv().map_err(|_| Error::Unavailable("it has stopped".into()))??;
+        let value = value.lock().expect("no panic while it is held").take();
+        value.ok_or_else(|| Error::Unavailable("the work was dropped".into()))
+    }
+
+    /// The writer's figures.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// How many bodies wait for the disk.
+    pub fn queued(&self) -> usize {
+        self.intake.len()
+    }
+
+    /// Finishes what was handed over, marks the stop as clean and folds the WAL into the file.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+        self.submit(Job { run: Box::new(|_| Ok(())), done: Box::new(|_| None), alone: false }); // wakes the writer
+        if let Some(thread) = self.thread.lock().expect("no panic while it is held").take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+struct Writer {
+    conn: Option<Connection>, // None while the storage is out of order
+    path: PathBuf,
+    options: Options,
+    names: Names,
+    intake: Receiver<Intake>,
+    jobs: Receiver<Job>,
+    follow_ups: VecDeque<Job>,
+    stopping: Arc<AtomicBool>,
+    figures: Arc<Figures>,
+    due_latest: Millis,
+    reopen_at: Option<Instant>,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        self.conn.iter().for_each(watch_wal);
+        loop {
+            self.figures.beat.store(clock::steady(), Relaxed);
+            let (intake, mut jobs) = self.gather();
+            if intake.is_empty() && jobs.is_empty() {
+                if self.stopping.load(Relaxed) && self.intake.is_empty() && self.jobs.is_empty() {
+                    break;
+                }
+                self.reopen_if_due();
+                continue;
+            }
+            if let Err(why) = self.ready() {
+                for one in intake {
+                    (one.done)(Err(Error::Unavailable(why.clone())));
+                }
+                for job in jobs.drain(..) {
+                    (job.done)(Err(Error::Unavailable(why.clone())));
+                }
+                continue;
+            }
+            let (alone, shared): (VecDeque<Job>, VecDeque<Job>) = jobs.into_iter().partition(|job| job.alone);
+            self.round(intake, shared);
+            for job in alone {
+                self.round(Vec::new(), VecDeque::from([job]));
+            }
+            self.checkpoint();
+        }
+        self.close();
+    }
+
+    /// Waits until there is something to do, then takes all bodies that wait and the work at hand.
+    fn gather(&mut self) -> (Vec<Intake>, VecDeque<Job>) {
+        let mut intake = Vec::new();
+        let mut jobs = std::mem::take(&mut self.follow_ups);
+        let wait =
+            if jobs.is_empty() && !self.stopping.load(Relaxed) { Duration::from_secs(1) } else { Duration::ZERO };
+        let idle = if wait.is_zero() { never() } else { crossbeam_channel::after(wait) };
+        if wait.is_zero() {
+            intake.extend(self.intake.try_recv());
+        } else {
+            select_biased! {
+                recv(self.intake) -> one => intake.extend(one),
+                recv(self.jobs) -> job => jobs.extend(job),
+                recv(idle) -> _ => {}
+            }
+        }
+        let mut bytes: usize = intake.iter().map(|i| i.raw.stored_len()).sum();
+        while intake.len() < INTAKE_MAX && bytes < INTAKE_BYTES_MAX {
+            let Ok(one) = self.intake.try_recv() else { break };
+            bytes += one.raw.stored_len();
+            intake.push(one);
+        }
+        while jobs.len() < 64 {
+            let Ok(job) = self.jobs.try_recv() else { break };
+            jobs.push_back(job);
+        }
+        (intake, jobs)
+    }
+
+    /// One transaction: the bodies, then as much of the work as fits. What does not fit comes first in the next.
+    fn round(&mut self, intake: Vec<Intake>, mut jobs: VecDeque<Job>) {
+        let budget = if intake.is_empty() { WORK_ALONE } else { WORK_WITH_INTAKE };
+        let mut failed: Vec<(Job, Error)> = Vec::new();
+        let (outcome, done) = loop {
+            match self.transaction(&intake, &mut jobs, budget) {
+                Ok((ids, done)) => break (Ok(ids), done),
+                // One job lost the whole transaction: everything else runs again without it.
+                Err(Lost::By(at, error)) => {
+                    let job = jobs.remove(at).expect("it ran");
+                    failed.push((job, error));
+                    if intake.is_empty() && jobs.is_empty() {
+                        break (Ok((Vec::new(), Vec::new())), 0);
+                    }
+                }
+                Err(Lost::Whole(error)) => break (Err(error), jobs.len()),
+            }
+        };
+        let rest = jobs.split_off(done);
+        for (job, error) in failed {
+            self.follow_ups.extend((job.done)(Err(error)));
+        }
+        match outcome {
+            Ok((ids, mut results)) => {
+                *self.figures.trouble.lock().expect("no panic while it is held") = None;
+                self.figures.commits.fetch_add(1, Relaxed);
+                for (one, id) in intake.into_iter().zip(ids) {
+                    (one.done)(Ok(id));
+                }
+                for (job, result) in jobs.into_iter().zip(results.drain(..)) {
+                    self.follow_ups.extend((job.done)(result));
+                }
+            }
+            Err(error) => self.everything_failed(intake, jobs, error),
+        }
+        self.follow_ups.extend(rest);
+    }
+
+    /// Runs the transaction. `Ok`: the ids of the bodies, and each finished job's own result; how many jobs ran.
+    #[allow(clippy::type_complexity)]
+    fn transaction(
+        &mut self,
+        intake: &[Intake],
+        jobs: &mut VecDeque<Job>,
+        budget: Duration,
+    ) -> std::result::Result<((Vec<i64>, Vec<Result<()>>), usize), Lost> {
+        let conn = self.conn.as_ref().expect("ready() was asked");
+        let whole = |names: &Names, error: Error| {
+            names.clear();
+            if !conn.is_autocommit() {
+                let _ = conn.execute_batch("ROLLBACK");
+            }
+            Lost::Whole(error)
+        };
+        let asked = Instant::now();
+        let begun = conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]));
+        let began = Instant::now();
+        if began - asked > Duration::from_millis(1) {
+            self.figures.lock_wait_us.fetch_add((began - asked).as_micros() as u64, Relaxed);
+        }
+        if let Err(e) = begun {
+            self.figures.lock_timeouts.fetch_add(1, Relaxed);
+            return Err(Lost::Whole(e.into()));
+        }
+        self.due_latest = self.due_latest.max(clock::steady());
+        let tx = Tx { conn, now: clock::wall(), due_now: self.due_latest, names: &self.names };
+        let mut ids = Vec::with_capacity(intake.len());
+        for one in intake {
+            ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
+        }
+        let mut results = Vec::with_capacity(jobs.len());
+        for (at, job) in jobs.iter_mut().enumerate() {
+            if at > 0 && began.elapsed() > budget {
+                break;
+            }
+            let result = if job.alone {
+                limited(conn, self.options.apply_budget, || tx.savepoint(|| (job.run)(&tx)))
+            } else {
+                tx.savepoint(|| (job.run)(&tx))
+            };
+            if conn.is_autocommit() {
+                self.names.clear();
+                let error = result.err().unwrap_or(Error::Apply("the work ended the transaction itself".into()));
+                return Err(Lost::By(at, error));
+            }
+            results.push(result);
+        }
+        let ran = results.len();
+        fault::point("before_commit");
+        conn.prepare_cached("COMMIT")
+            .and_then(|mut commit| commit.execute([]))
+            .map_err(|e| whole(&self.names, e.into()))?;
+        fault::point("after_commit");
+        Ok(((ids, results), ran))
+    }
+
+    fn everything_failed(&mut self, intake: Vec<Intake>, jobs: VecDeque<Job>, error: Error) {
+        if !error.is_busy() {
+            log::error!("nothing was written: {error}");
+            *self.figures.trouble.lock().expect("no panic while it is held") = Some(error.to_string());
+        }
+        let text = if error.is_disk_full() { "the disk is full".to_owned() } else { error.to_string() };
+        for one in intake {
+            (one.done)(Err(Error::Unavailable(text.clone())));
+        }
+        for job in jobs {
+            self.follow_ups.extend((job.done)(Err(Error::Unavailable(text.clone()))));
+        }
+        // After a failed sync neither the page cache nor the connection can be trusted: start from what is on the disk.
+        if error.taints_connection() || error.is_disk_full() {
+            self.conn = None;
+            self.reopen_at = Some(Instant::now() + Duration::from_millis(200));
+        }
+    }
+
+    fn ready(&mut self) -> std::result::Result<(), String> {
+        self.reopen_if_due();
+        match self.conn {
+            Some(_) => Ok(()),
+            None => Err(self
+                .figures
+                .trouble
+                .lock()
+                .expect("no panic while it is held")
+                .clone()
+                .unwrap_or_else(|| "the storage is being opened again".into())),
+        }
+    }
+
+    fn reopen_if_due(&mut self) {
+        if self.conn.is_some() || self.reopen_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.names.clear();
+        match open::connect(&self.path, &self.options).and_then(|conn| {
+            // A write that changes nothing but must reach the disk: the proof that it takes writes again.
+            set_meta(&conn, "clean_stop", "0")?;
+            Ok(conn)
+        }) {
+            Ok(conn) => {
+                log::warn!("the storage takes writes again");
+                *self.figures.trouble.lock().expect("no panic while it is held") = None;
+                watch_wal(&conn);
+                self.conn = Some(conn);
+                self.reopen_at = None;
+            }
+            Err(e) => {
+                *self.figures.trouble.lock().expect("no panic while it is held") = Some(e.to_string());
+                self.reopen_at = Some(Instant::now() + Duration::from_secs(1));
+            }
+        }
+    }
+
+    /// Folds the WAL into the file when it has grown enough. After the answers, and on this thread: another thread
+    /// would hold back the same disk.
+    fn checkpoint(&mut self) {
+        let Some(conn) = &self.conn else { return };
+        let pages = WAL_PAGES.get();
+        if pages < CHECKPOINT_PAGES {
+            return;
+        }
+        let began = Instant::now();
+        let how =
+            if pages > RESTART_PAGES { "PRAGMA wal_checkpoint(RESTART)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
+        let left = conn.query_row(how, [], |r| r.get::<_, i64>(1));
+        self.figures.checkpoint_us.store(began.elapsed().as_micros() as u64, Relaxed);
+        match left {
+            Ok(pages) => self.figures.wal_pages.store(pages, Relaxed),
+            Err(e) => log::debug!("checkpoint put off: {e}"),
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            let folded = set_meta(&conn, "clean_stop", "1")
+                .and_then(|()| Ok(conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))?));
+            if !matches!(folded, Ok(0)) {
+                log::warn!("the log could not be folded into the file at the stop: {folded:?}");
+            }
+        }
+    }
+}
+
+/// Why a transaction came to nothing.
+enum Lost {
+    /// The job at this place ended it.
+    By(usize, Error),
+    /// The disk or the lock.
+    Whole(Error),
+}
+
+/// Interrupts whatever statement runs when the budget is over.
+fn limited<T>(conn: &Connection, budget: Duration, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let until = Instant::now() + budget;
+    let _ = conn.progress_handler(1000, Some(move || Instant::now() > until));
+    let result = f();
+    let _ = conn.progress_handler(0, None::<fn() -> bool>);
+    match result {
+        Err(_) if Instant::now() > until => Err(Error::OverBudget(budget.as_millis() as u64)),
+        other => other,
+    }
+}

@@ -1,0 +1,207 @@
+//! Storage: every SQL statement of postonce, in one SQLite file.
+//!
+//! `open` prepares the file, `gate` is the only place that begins a write, the other files hold the statements of one
+//! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
+//! out while a transaction is open.
+
+pub mod check;
+pub mod claims;
+pub mod entities;
+pub mod gate;
+pub mod ledger;
+pub mod listing;
+mod open;
+pub mod outbox;
+pub mod raw;
+
+use crate::error::{Error, Result};
+use crate::event::{Millis, Mode};
+use gate::Gate;
+pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
+use rusqlite::{Connection, OptionalExtension as _, params};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::RwLock;
+
+/// The open file: one gate for writes, a few connections for reads, and the lock that says it is ours.
+pub struct Store {
+    path: PathBuf,
+    readers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>, // None once it is stopped
+    gate: Gate,
+    /// Held for as long as the store lives, so that a second process is refused.
+    _lock: open::Lock,
+    unclean: bool,
+}
+
+impl Store {
+    /// Opens (or makes) the file for this one server process.
+    pub fn open(path: &Path, options: &Options) -> Result<Store> {
+        let lock = open::Lock::take(path)?;
+        let (writer, unclean) = open::open_writer(path, options)?;
+        let readers = RwLock::new(Some(open::readers(path, options)?));
+        let gate = Gate::start(writer, path.to_owned(), options.clone());
+        Ok(Store { path: path.to_owned(), readers, gate, _lock: lock, unclean })
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Did the process before end without saying so (killed, power cut)?
+    pub fn was_unclean(&self) -> bool {
+        self.unclean
+    }
+
+    /// The way to write.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Runs `f` in a write transaction and returns once the fsync that covers it is done. `f` may run again when the
+    /// transaction is lost, so it must have no effect beyond it.
+    pub fn write<T: Send + 'static>(&self, f: impl FnMut(&Tx) -> Result<T> + Send + 'static) -> Result<T> {
+        self.gate.write(f)
+    }
+
+    /// Runs `f` on a connection that cannot write.
+    pub fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let pool = self.readers.read().expect("no panic while it is held").clone();
+        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?;
+        f(&*pool.get()?)
+    }
+
+    /// Writes what is pending, marks the stop as clean and folds the WAL into the file, so that the file alone is whole.
+    pub fn stop(&self) {
+        // The writer closes last, so that SQLite folds the log in and removes it.
+        drop(self.readers.write().expect("no panic while it is held").take());
+        self.gate.stop();
+    }
+}
+
+/// An open write transaction. Cannot commit: only the gate does.
+pub struct Tx<'a> {
+    /// The connection; SQL runs on it directly.
+    pub conn: &'a Connection,
+    /// Wall time, read once for the whole transaction.
+    pub now: Millis,
+    /// Steady time, for due times.
+    pub due_now: Millis,
+    names: &'a Names,
+}
+
+/// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
+#[derive(Default)]
+pub struct Names {
+    sources: RefCell<HashMap<String, i64>>,
+    books: RefCell<HashMap<Book, i64>>,
+    pub(crate) accounts: RefCell<HashMap<ledger::AccountKey, i64>>,
+}
+
+impl Names {
+    fn clear(&self) {
+        self.sources.borrow_mut().clear();
+        self.books.borrow_mut().clear();
+        self.accounts.borrow_mut().clear();
+    }
+}
+
+/// One ledger: whose, at which provider (and account there), live or test.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Book {
+    /// The source's tenant.
+    pub tenant: String,
+    /// The provider's name.
+    pub provider: String,
+    /// The provider's own account, empty where there is none.
+    pub provider_account: String,
+    /// Live or test money.
+    pub mode: Mode,
+}
+
+impl<'a> Tx<'a> {
+    /// The id of a source by name.
+    pub fn source(&self, name: &str) -> Result<i64> {
+        if let Some(id) = self.names.sources.borrow().get(name) {
+            return Ok(*id);
+        }
+        self.conn
+            .prepare_cached("INSERT INTO postonce_sources(name) VALUES (?1) ON CONFLICT DO NOTHING")?
+            .execute([name])?;
+        let id = self
+            .conn
+            .prepare_cached("SELECT id FROM postonce_sources WHERE name = ?1")?
+            .query_row([name], |r| r.get(0))?;
+        self.names.sources.borrow_mut().insert(name.to_owned(), id);
+        Ok(id)
+    }
+
+    /// The id of a book.
+    pub fn book(&self, book: &Book) -> Result<i64> {
+        if let Some(id) = self.names.books.borrow().get(book) {
+            return Ok(*id);
+        }
+        let key = params![book.tenant, book.provider, book.provider_account, book.mode.as_str()];
+        self.conn
+            .prepare_cached(
+                "INSERT INTO postonce_books(tenant, provider, provider_account, mode) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(key)?;
+        let id = self
+            .conn
+            .prepare_cached(
+                "SELECT id FROM postonce_books WHERE tenant = ?1 AND provider = ?2 AND provider_account = ?3 AND mode = ?4",
+            )?
+            .query_row(key, |r| r.get(0))?;
+        self.names.books.borrow_mut().insert(book.clone(), id);
+        Ok(id)
+    }
+
+    /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
+    pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let run = |sql: &str| self.conn.prepare_cached(sql)?.execute([]).map(|_| ());
+        run("SAVEPOINT one")?;
+        match f() {
+            Ok(value) => {
+                run("RELEASE one")?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.names.clear();
+                if self.conn.is_autocommit() {
+                    return Err(Error::Unavailable(format!("the transaction was lost: {error}")));
+                }
+                run("ROLLBACK TO one")?;
+                run("RELEASE one")?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// One transaction on a file that a server may have open: for commands. Waits for the lock like any other process.
+pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<T> {
+    open_for_reading(path)?; // says it well when there is no file, no schema, or a newer one
+    let conn = open::connect(path, &Options { lock_wait: std::time::Duration::from_secs(5), ..Options::default() })?;
+    let names = Names::default();
+    conn.execute_batch("BEGIN IMMEDIATE")?;
+    let value = f(&Tx { conn: &conn, now: crate::clock::wall(), due_now: crate::clock::steady(), names: &names })?;
+    conn.execute_batch("COMMIT")?;
+    Ok(value)
+}
+
+/// A value of the table of facts about the file itself.
+pub fn meta(conn: &Connection, key: &str) -> Result<Option<String>> {
+    Ok(conn.query_row("SELECT value FROM postonce_meta WHERE key = ?1", [key], |r| r.get(0)).optional()?)
+}
+
+/// Sets a value of the table of facts about the file itself.
+pub fn set_meta(conn: &Connection, key: &str, value: &str) -> Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO postonce_meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    )?
+    .execute([key, value])?;
+    Ok(())
+}

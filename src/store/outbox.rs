@@ -1,0 +1,138 @@
+//! The outbox: messages written in the apply transaction, sent after it.
+
+use super::Tx;
+use crate::error::Result;
+use crate::event::Millis;
+use rusqlite::{Connection, params};
+
+/// A message before it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMessage<'a> {
+    /// The Idempotency-Key: one message per endpoint and business fact. A second one is dropped.
+    pub key: &'a str,
+    /// The endpoint's name in the configuration.
+    pub endpoint: &'a str,
+    /// Which raw event caused it.
+    pub raw_event: i64,
+    /// The entry it is about.
+    pub journal: Option<i64>,
+    /// What to send; `None`: composed from the entry when it is sent.
+    pub payload: Option<&'a str>,
+}
+
+/// Writes a message; `false` when one with its key is there.
+pub fn insert(tx: &Tx, message: &NewMessage) -> Result<bool> {
+    let inserted = tx
+        .conn
+        .prepare_cached(
+            "INSERT INTO postonce_outbox(key, endpoint, raw_event, journal, payload, state, due_at, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, 'WAITING', ?6, ?7) ON CONFLICT (key) DO NOTHING",
+        )?
+        .execute(params![
+            message.key,
+            message.endpoint,
+            message.raw_event,
+            message.journal,
+            message.payload,
+            tx.due_now,
+            tx.now
+        ])?;
+    Ok(inserted == 1)
+}
+
+/// A message that should be sent now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueMessage {
+    /// Its id.
+    pub id: i64,
+    /// The Idempotency-Key.
+    pub key: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The entry it is about.
+    pub journal: Option<i64>,
+    /// What to send, when it is not composed.
+    pub payload: Option<String>,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When the fact was recorded.
+    pub created_at: Millis,
+}
+
+/// What is due, oldest first. Touches only what is due.
+pub fn due(conn: &Connection, now: Millis, limit: usize) -> Result<Vec<DueMessage>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, key, endpoint, journal, payload, attempts, created_at FROM postonce_outbox
+         WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![now, limit as i64], |r| {
+        Ok(DueMessage {
+            id: r.get(0)?,
+            key: r.get(1)?,
+            endpoint: r.get(2)?,
+            journal: r.get(3)?,
+            payload: r.get(4)?,
+            attempts: r.get(5)?,
+            created_at: r.get(6)?,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// What came of sending a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The message.
+    pub message: i64,
+    /// When it began, wall time.
+    pub at: Millis,
+    /// The HTTP status, if there was an answer.
+    pub status: Option<u16>,
+    /// How long it took.
+    pub took_ms: i64,
+    /// What went wrong; `None`: it was accepted.
+    pub error: Option<String>,
+    /// When to try again; `None` with an error: never, it is dead.
+    pub retry_in: Option<Millis>,
+}
+
+/// Notes an attempt and moves the message on.
+pub fn attempted(tx: &Tx, attempt: &Attempt) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO postonce_attempts(message, at, status, took_ms, error) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![attempt.message, attempt.at, attempt.status, attempt.took_ms, attempt.error])?;
+    let state = match (&attempt.error, attempt.retry_in) {
+        (None, _) => "SENT",
+        (Some(_), Some(_)) => "WAITING",
+        (Some(_), None) => "DEAD",
+    };
+    let due_at = attempt.retry_in.filter(|_| state == "WAITING").map(|wait| tx.due_now + wait);
+    let ended_at = (state != "WAITING").then_some(tx.now);
+    tx.conn
+        .prepare_cached(
+            "UPDATE postonce_outbox SET state = ?2, due_at = ?3, ended_at = ?4, attempts = attempts + 1, last_error = ?5
+             WHERE id = ?1 AND state = 'WAITING'",
+        )?
+        .execute(params![attempt.message, state, due_at, ended_at, attempt.error])?;
+    Ok(())
+}
+
+/// Sends a dead message again, with its attempts reset.
+pub fn requeue(tx: &Tx, id: i64) -> Result<bool> {
+    let changed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_outbox SET state = 'WAITING', due_at = ?2, attempts = 0, ended_at = NULL WHERE id = ?1 AND state = 'DEAD'",
+        )?
+        .execute(params![id, tx.due_now])?;
+    Ok(changed > 0)
+}
+
+/// When the next message is due.
+pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
+    Ok(conn
+        .prepare_cached("SELECT min(due_at) FROM postonce_outbox WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
+}

@@ -1,0 +1,411 @@
+//! Raw events and their bodies: kept, found when due, moved from state to state.
+
+use super::Tx;
+use crate::error::Result;
+use crate::event::Millis;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use std::fmt;
+
+/// Where a raw event stands, and who moves it on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum State {
+    /// Stored. Moved on by interpretation and claim.
+    Received,
+    /// Its keys are won. Moved on by apply; after a crash, by sweep.
+    Claimed,
+    /// Everything it announced took effect. The end.
+    Done,
+    /// All its money and its event id were there already. The end.
+    Duplicate,
+    /// Nothing to do, with a reason. The end.
+    Ignored,
+    /// Cannot be posted without guessing. Moved on by a person (replay) or by the movement it waits for.
+    Parked,
+    /// Says something else than what is posted under its key. Moved on by a person.
+    Conflict,
+    /// Failed too often. Moved on by a person (replay).
+    Dead,
+}
+
+impl State {
+    /// All of them, in the order an event meets them.
+    pub const ALL: [State; 8] = [
+        State::Received,
+        State::Claimed,
+        State::Done,
+        State::Duplicate,
+        State::Ignored,
+        State::Parked,
+        State::Conflict,
+        State::Dead,
+    ];
+
+    /// The word in the table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Received => "RECEIVED",
+            State::Claimed => "CLAIMED",
+            State::Done => "DONE",
+            State::Duplicate => "DUPLICATE",
+            State::Ignored => "IGNORED",
+            State::Parked => "PARKED",
+            State::Conflict => "CONFLICT",
+            State::Dead => "DEAD",
+        }
+    }
+
+    /// The state of a word, in any case.
+    pub fn parse(text: &str) -> Option<State> {
+        State::ALL.into_iter().find(|s| s.as_str().eq_ignore_ascii_case(text))
+    }
+
+    /// Does something still move it on by itself?
+    pub fn is_waiting(self) -> bool {
+        matches!(self, State::Received | State::Claimed)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a raw event came to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A provider's delivery.
+    Webhook,
+    /// One item of a batch that a delivery brought.
+    Item,
+    /// Fetched from the provider by a settlement run.
+    Fetched,
+    /// Rebuilt from an object of the provider's API or report: today's state, not the event's.
+    Rebuilt,
+    /// History brought in.
+    Imported,
+    /// A line of a settlement report.
+    Report,
+    /// Entered by a person.
+    Manual,
+}
+
+impl Origin {
+    /// The word in the table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Origin::Webhook => "webhook",
+            Origin::Item => "item",
+            Origin::Fetched => "fetched",
+            Origin::Rebuilt => "rebuilt",
+            Origin::Imported => "imported",
+            Origin::Report => "report",
+            Origin::Manual => "manual",
+        }
+    }
+
+    /// The reverse of [`Origin::as_str`]; unknown words read as a webhook's.
+    pub fn parse(text: &str) -> Origin {
+        use Origin::*;
+        [Webhook, Item, Fetched, Rebuilt, Imported, Report, Manual]
+            .into_iter()
+            .find(|o| o.as_str() == text)
+            .unwrap_or(Webhook)
+    }
+}
+
+/// A verified delivery that is to be kept.
+#[derive(Clone, Debug)]
+pub struct NewRaw {
+    /// The source's name.
+    pub source: String,
+    /// How it came.
+    pub origin: Origin,
+    /// The name of the secret that matched.
+    pub secret: Option<String>,
+    /// One `name: value` a line, without headers that carry secrets.
+    pub headers: String,
+    /// The query string of the request, without its `?`.
+    pub query: String,
+    /// The stored form of the bytes.
+    pub body: StoredBody,
+}
+
+/// Bytes as they are stored.
+#[derive(Clone, Debug)]
+pub struct StoredBody {
+    codec: i64,
+    bytes: Vec<u8>,
+    sha256: [u8; 32],
+}
+
+/// Smaller bodies gain nothing from compression.
+const COMPRESS_FROM: usize = 512;
+
+impl StoredBody {
+    /// Packs the bytes of a delivery. They come back exactly as they were ([`body`]).
+    pub fn pack(bytes: Vec<u8>) -> StoredBody {
+        use sha2::{Digest as _, Sha256};
+        let sha256 = Sha256::digest(&bytes).into();
+        if bytes.len() >= COMPRESS_FROM
+            && let Some(packed) = compress(&bytes)
+            && packed.len() < bytes.len()
+        {
+            return StoredBody { codec: 1, bytes: packed, sha256 };
+        }
+        StoredBody { codec: 0, bytes, sha256 }
+    }
+}
+
+/// Level 1 with the thread's own context: making one for each body would cost more than the compression.
+fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
+    use std::cell::RefCell;
+    thread_local! {
+        static PACKER: RefCell<Option<zstd::bulk::Compressor<'static>>> = RefCell::new(zstd::bulk::Compressor::new(1).ok());
+    }
+    PACKER.with_borrow_mut(|packer| packer.as_mut()?.compress(bytes).ok())
+}
+
+/// The largest body that is unpacked: above the limit of any source.
+const UNPACKED_MAX: usize = 64 << 20;
+
+fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
+    match codec {
+        0 => Some(bytes),
+        _ => {
+            let size = zstd::zstd_safe::get_frame_content_size(&bytes).ok()??;
+            zstd::bulk::decompress(&bytes, usize::try_from(size).ok()?.min(UNPACKED_MAX)).ok()
+        }
+    }
+}
+
+impl NewRaw {
+    /// About how many bytes its row takes.
+    pub fn stored_len(&self) -> usize {
+        self.body.bytes.len() + self.headers.len() + self.query.len() + 64
+    }
+}
+
+/// Keeps a delivery: two appended rows.
+pub fn insert(tx: &Tx, new: &NewRaw) -> Result<i64> {
+    let source = tx.source(&new.source)?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO postonce_raw_events(source, origin, secret, received_at, state, due_at)
+             VALUES (?1, ?2, ?3, ?4, 'RECEIVED', ?5)",
+        )?
+        .execute(params![source, new.origin.as_str(), new.secret, tx.now, tx.due_now])?;
+    let id = tx.conn.last_insert_rowid();
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO postonce_bodies(id, codec, sha256, headers, query, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![id, new.body.codec, new.body.sha256, new.headers, new.query, new.body.bytes])?;
+    Ok(id)
+}
+
+/// Adds the items of a batch, each a raw event of its own over the delivery's bytes.
+pub fn insert_items(tx: &Tx, delivery: i64, items: usize) -> Result<()> {
+    for item in 1..=items {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO postonce_raw_events(source, body, item, origin, secret, received_at, state, due_at)
+                 SELECT source, id, ?2, 'item', secret, received_at, 'RECEIVED', ?3
+                 FROM postonce_raw_events WHERE id = ?1",
+            )?
+            .execute(params![delivery, item as i64, tx.due_now])?;
+    }
+    Ok(())
+}
+
+/// A raw event that somebody should look at now.
+#[derive(Clone, Debug)]
+pub struct Due {
+    /// Its id.
+    pub id: i64,
+    /// Its source's name.
+    pub source: String,
+    /// Whose bytes are its body.
+    pub body: i64,
+    /// 0, or the place in a batch.
+    pub item: u32,
+    /// How it came.
+    pub origin: Origin,
+    /// When it came.
+    pub received_at: Millis,
+    /// When it was due.
+    pub due_at: Millis,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+const DUE_COLUMNS: &str =
+    "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts
+    FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
+
+fn due_row(row: &Row) -> rusqlite::Result<Due> {
+    Ok(Due {
+        id: row.get(0)?,
+        source: row.get(1)?,
+        body: row.get(2)?,
+        item: row.get(3)?,
+        origin: Origin::parse(row.get_ref(4)?.as_str()?),
+        received_at: row.get(5)?,
+        due_at: row.get(6)?,
+        attempts: row.get(7)?,
+    })
+}
+
+/// What is due, oldest first, from `(due_at, id)` on. Touches only what is due.
+pub fn due(conn: &Connection, now: Millis, from: (Millis, i64), limit: usize) -> Result<Vec<Due>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {DUE_COLUMNS} WHERE r.due_at BETWEEN ?2 AND ?1 AND (r.due_at, r.id) > (?2, ?3) ORDER BY r.due_at, r.id LIMIT ?4"
+    ))?;
+    let rows = statement.query_map(params![now, from.0, from.1, limit as i64], due_row)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// One raw event, whatever its state.
+pub fn get(conn: &Connection, id: i64) -> Result<Option<Due>> {
+    Ok(conn.prepare_cached(&format!("SELECT {DUE_COLUMNS} WHERE r.id = ?1"))?.query_row([id], due_row).optional()?)
+}
+
+/// When the next raw event is due.
+pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
+    Ok(conn
+        .prepare_cached("SELECT min(due_at) FROM postonce_raw_events WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
+}
+
+/// The bytes and what came with them.
+#[derive(Clone, Debug)]
+pub struct Body {
+    /// Exactly as sent.
+    pub bytes: Vec<u8>,
+    /// One `name: value` a line.
+    pub headers: String,
+    /// The query string.
+    pub query: String,
+    /// SHA-256 of the bytes as sent.
+    pub sha256: [u8; 32],
+}
+
+/// The body of a raw event; `None` when it is past its retention or was erased.
+pub fn body(conn: &Connection, id: i64) -> Result<Option<Body>> {
+    let row = conn
+        .prepare_cached(
+            "SELECT codec, body, headers, query, sha256 FROM postonce_bodies WHERE id = ?1 AND body IS NOT NULL",
+        )?
+        .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))
+        .optional()?;
+    Ok(row.and_then(|(codec, bytes, headers, query, sha256)| {
+        Some(Body { bytes: unpack(codec, bytes)?, headers, query, sha256 })
+    }))
+}
+
+/// Its keys are won: counts the attempt and gives the fence that its commit must still find.
+pub fn claimed(tx: &Tx, id: i64, lease: Millis, count_attempt: bool) -> Result<i64> {
+    let fence = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?3, fence = fence + 1, due_at = ?2
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') RETURNING fence",
+        )?
+        .query_row(params![id, tx.due_now + lease, i64::from(count_attempt)], |r| r.get(0))
+        .optional()?;
+    fence.ok_or(crate::error::Error::LostClaim)
+}
+
+/// Counts an attempt before anything of the event is touched, for events that may kill the process. Only while it waits.
+pub fn count_attempt(tx: &Tx, id: i64) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET attempts = attempts + 1 WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED')",
+        )?
+        .execute([id])?;
+    Ok(())
+}
+
+/// Done, if the claim is still ours.
+pub fn done(tx: &Tx, id: i64, fence: i64) -> Result<()> {
+    let changed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = 'DONE', due_at = NULL, ended_at = ?3, reason = NULL
+             WHERE id = ?1 AND state = 'CLAIMED' AND fence = ?2",
+        )?
+        .execute(params![id, fence, tx.now])?;
+    if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(()) }
+}
+
+/// Adds a remark to an event that is done.
+pub fn note(tx: &Tx, id: i64, remark: &str) -> Result<()> {
+    tx.conn.prepare_cached("UPDATE postonce_raw_events SET reason = ?2 WHERE id = ?1")?.execute(params![id, remark])?;
+    Ok(())
+}
+
+/// Ends it in `state` with a reason, if it is still waiting and (when a fence is given) still ours.
+pub fn end(tx: &Tx, id: i64, state: State, reason: &str, fence: Option<i64>) -> Result<bool> {
+    let changed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = ?2, due_at = NULL, ended_at = ?3, reason = ?4
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND (?5 IS NULL OR fence = ?5)",
+        )?
+        .execute(params![id, state.as_str(), tx.now, reason, fence])?;
+    Ok(changed > 0)
+}
+
+/// Puts it back to be tried again after `wait`.
+pub fn put_back(tx: &Tx, id: i64, wait: Millis, reason: &str, fence: Option<i64>) -> Result<bool> {
+    let changed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = 'RECEIVED', due_at = ?2, reason = ?3
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND (?4 IS NULL OR fence = ?4)",
+        )?
+        .execute(params![id, tx.due_now + wait, reason, fence])?;
+    Ok(changed > 0)
+}
+
+/// Sends an ended raw event through the same path again, with its attempts reset. `false`: it is not in an end state
+/// that a person may leave (DONE and DUPLICATE have nothing to replay; what is waiting will run by itself).
+pub fn replay(tx: &Tx, id: i64) -> Result<bool> {
+    let changed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = 'RECEIVED', due_at = ?2, attempts = 0, ended_at = NULL
+             WHERE id = ?1 AND state IN ('IGNORED', 'PARKED', 'CONFLICT', 'DEAD')",
+        )?
+        .execute(params![id, tx.due_now])?;
+    Ok(changed > 0)
+}
+
+/// At start: what the process before had claimed is released at once, and no due time lies further ahead than the
+/// longest back-off (the clock may have been wrong then).
+pub fn release_all(tx: &Tx, longest_wait: Millis) -> Result<usize> {
+    Ok(tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = CASE state WHEN 'CLAIMED' THEN 'RECEIVED' ELSE state END, due_at = ?1
+             WHERE due_at IS NOT NULL AND (state = 'CLAIMED' OR due_at > ?1 + ?2)",
+        )?
+        .execute(params![tx.due_now, longest_wait])?)
+}
+
+/// The newest raw event.
+pub fn newest(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_raw_events", [], |r| r.get(0))?)
+}
+
+/// Notes what a raw event was read as.
+pub fn read_as(tx: &Tx, id: i64, book: i64, event: &crate::event::Event) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (id) DO UPDATE SET book = excluded.book, event_id = excluded.event_id, type = excluded.type,
+               occurred_at = excluded.occurred_at, api_version = excluded.api_version",
+        )?
+        .execute(params![id, book, event.id, event.kind, event.occurred_at, event.api_version])?;
+    Ok(())
+}
