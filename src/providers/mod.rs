@@ -7,6 +7,8 @@ pub mod body;
 pub mod handshake;
 pub mod interpret;
 pub mod json;
+pub mod pull;
+pub mod report;
 pub mod schemes;
 pub mod signature;
 pub mod vectors;
@@ -15,6 +17,7 @@ use crate::postings::LedgerFacts;
 use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
 use interpret::tables::Rules;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The files that are compiled in: (name, text).
@@ -57,6 +60,21 @@ pub struct Recipe {
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
+    /// Report files and how they are read.
+    #[serde(default)]
+    pub report: BTreeMap<String, report::ReportSpec>,
+    /// How the provider's API is reached.
+    #[serde(default)]
+    pub api: Option<pull::ApiSpec>,
+    /// Lists that are pulled from it, and reports that it makes on demand.
+    #[serde(default)]
+    pub pull: BTreeMap<String, pull::PullSpec>,
+    /// How one object is fetched again, by kind and reference.
+    #[serde(default)]
+    pub fetch_object: Vec<pull::FetchObject>,
+    /// How one event is fetched again by its id.
+    #[serde(default)]
+    pub fetch_event: Option<pull::FetchEvent>,
     /// An invented event, for `postonce send`, the demo and the proofs.
     pub sample: Option<Sample>,
     /// How its money looks in the ledger.
@@ -72,7 +90,7 @@ pub struct Sample {
     pub body: String,
     /// Further headers, filled in alike.
     #[serde(default)]
-    pub headers: std::collections::BTreeMap<String, String>,
+    pub headers: BTreeMap<String, String>,
 }
 
 /// What an invented event says.
@@ -191,13 +209,13 @@ impl Recipe {
     pub fn read(file: &str, text: &str) -> Result<Recipe, RecipeError> {
         let fail = |problem: String| RecipeError { file: file.to_owned(), problem };
         let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
+        recipe.signature.check().map_err(fail)?;
+        recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
         let wrong = [&recipe.movements.wrong, &recipe.entities.wrong, &recipe.fetches.wrong, &recipe.parks.wrong];
         if let Some((at, problem)) = wrong.into_iter().flatten().min() {
             let line = text.bytes().take(*at).filter(|b| *b == b'\n').count() + 1;
             return Err(fail(format!("line {line}, in the table that begins there: {problem}")));
         }
-        recipe.signature.check().map_err(fail)?;
-        recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
         recipe.events().check().map_err(fail)?;
         Ok(recipe)
     }
