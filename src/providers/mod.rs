@@ -42,6 +42,9 @@ pub struct Recipe {
     /// What every event has.
     #[serde(default)]
     pub event: EventRules,
+    /// The provider whose event half this file borrows.
+    #[serde(skip)]
+    pub events_of: Option<String>,
     /// Which types move money, and how.
     #[serde(default, rename = "movement")]
     pub movements: Rules<MovementRule>,
@@ -190,6 +193,7 @@ impl Catalog {
         if lender.event.like.is_some() {
             return Err(fail(format!("[event] like = \"{name}\": that file borrows its events itself")));
         }
+        recipe.events_of = Some(lender.provider);
         recipe.event = lender.event;
         recipe.movements = lender.movements;
         recipe.entities = lender.entities;
@@ -214,6 +218,11 @@ impl Recipe {
         }
         recipe.events().check().map_err(fail)?;
         Ok(recipe)
+    }
+
+    /// The provider's name in keys: two files with the same events (an old and a new way to sign) tell the same money.
+    pub fn keyed_as(&self) -> &str {
+        self.events_of.as_deref().unwrap_or(&self.provider)
     }
 
     /// The event half, for [`interpret::Interpreter::new`].

@@ -23,6 +23,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Movements and states that one event may have; a provider's event has a handful.
 pub const EFFECTS_MAX: usize = 1000;
+/// Items of one batch: a few hundred are common, and each costs memory well beyond its bytes.
+pub const BATCH_MAX: usize = 20_000;
 /// Characters of an id or a reference; the longest known has 80.
 pub const ID_MAX: usize = 500;
 
@@ -240,6 +242,9 @@ impl Interpreter {
         let Some(items) = read::follow(root, &batch.items).filter(|v| v.kind() == super::json::Kind::Array) else {
             return parked(format!("unexpected shape: no array at /{}", batch.items.keys.join("/")), received_at);
         };
+        if items.elements().nth(BATCH_MAX).is_some() {
+            return parked(format!("a batch of more than {BATCH_MAX} items"), received_at);
+        }
         let memory = Memory::new(self.slots);
         let mut events: Vec<Event> = items
             .elements()

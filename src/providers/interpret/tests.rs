@@ -13,7 +13,15 @@ use std::time::{Duration, Instant};
 const INVENTED: &str = r#"
 provider = "tollgate"
 title = "Tollgate"
-signature = { kind = "none", covers = "nothing" }
+
+[signature]
+kind = "hmac"
+alg = "sha256"
+encoding = "hex"
+header = "X-Signature"
+content = "{body}"
+covers = "body"
+
 [event]
 body = "json"
 id = "/event"
@@ -446,6 +454,8 @@ fn a_file_may_borrow_the_events_of_another() {
     assert_eq!(event.meaning, Meaning::Fetch("/v2/payments/tr_1?embed=refunds,chargebacks,captures".into()));
     let answer = br#"{"id":"tr_1","mode":"test","status":"paid","amount":{"value":"1.00","currency":"EUR"}}"#;
     assert_eq!(classic.interpret_answer(&event, answer, 1).events[0].mode, Some(Mode::Test));
+    let recipe = crate::providers::Catalog::open(None).unwrap().recipe("mollie_classic").unwrap().unwrap();
+    assert_eq!((recipe.provider.as_str(), recipe.keyed_as()), ("mollie_classic", "mollie"));
     let silent = interpreter("slack", &json!({}));
     assert_eq!(read(&silent, "{}").events[0].known, Known::No);
 }
@@ -523,7 +533,23 @@ fn every_rule_of_every_file_compiles() {
     assert!(with_events.count() >= 30);
 }
 
-/// Each trap of events.md section 4 that is one body: what must not be money, and what must.
+#[test]
+fn the_example_of_the_manual_page_is_a_file_that_works() {
+    let manual = include_str!("../README.md");
+    let example = manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let text = INVENTED.replace(&INVENTED[INVENTED.find("[event]").unwrap()..], example);
+    let example =
+        Interpreter::new(&Recipe::read("example.toml", &text).unwrap().events(), &Default::default()).unwrap();
+    let body = r#"{"id":"evt_1","type":"charge.succeeded","livemode":true,"created":1795000000,
+        "data":{"object":{"id":"ch_1","payment_intent":"pi_1","captured":true,"amount_captured":4999,"currency":"eur"}}}"#;
+    let event = read(&example, body).events.remove(0);
+    assert_eq!((movements(&event)[0].reference.as_str(), movements(&event)[0].aliases.len()), ("pi_1", 1));
+    for kind in super::grammar::KINDS {
+        assert!(manual.contains(kind), "the manual page lacks the kind {kind}");
+    }
+}
+
+/// Types that sound like money and are none.
 #[test]
 fn names_that_lie_move_nothing() {
     let silent = |provider: &str, headers: &[(&str, &str)], body: &str| {
@@ -729,10 +755,12 @@ fn time_grows_with_the_body_and_not_with_its_square() {
 }
 
 #[test]
-fn an_event_with_countless_movements_is_parked() {
+fn countless_movements_and_countless_items_are_parked() {
     let parts: String = (0..1001).map(|i| format!(r#"{{"no":{i},"cents":1,"done":true}},"#)).collect();
     let event = event(&format!(r#""what":"returned","pass":"p","money":"EUR","parts":[{parts}7]"#));
     assert!(parked(&event).contains("more than 1000"));
+    let batch = read(&invented(), &format!("{{\"list\":[{}7]}}", "{},".repeat(20_000)));
+    assert!(parked(&batch.events[0]).contains("more than 20000 items"));
 }
 
 fn check(interpreter: &Interpreter, body: &[u8], headers: &[(String, String)]) {
