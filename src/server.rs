@@ -4,7 +4,7 @@
 
 use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
-use crate::engine::{self, Engine, Shared};
+use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
@@ -30,6 +30,11 @@ pub struct Server {
 impl Server {
     /// Opens the file, starts the threads, listens.
     pub fn start(loaded: &Loaded, options: &Options) -> Result<Server> {
+        Server::start_with(loaded, options, Parts { apply: true, deliver: true })
+    }
+
+    /// The same with some of its threads only: for measuring one thing at a time.
+    pub fn start_with(loaded: &Loaded, options: &Options, parts: Parts) -> Result<Server> {
         let (sources, endpoints) = engine::build(loaded).map_err(|faults| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Error::refused(
@@ -42,7 +47,7 @@ impl Server {
         let operator = listen(config.operator.listen, "operator")?;
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
-        engine.start(waking)?;
+        engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
         let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });

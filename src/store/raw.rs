@@ -155,6 +155,11 @@ impl StoredBody {
         }
         StoredBody { codec: 0, bytes: bytes.to_vec(), sha256 }
     }
+
+    /// How many bytes it takes.
+    pub fn stored(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 /// Level 1 with the thread's own context: making one for each body would cost more than the compression.
@@ -182,7 +187,7 @@ fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
 impl NewRaw {
     /// About how many bytes its row takes.
     pub fn stored_len(&self) -> usize {
-        self.body.bytes.len() + self.headers.len() + self.query.len() + 64
+        self.body.stored() + self.headers.len() + self.query.len() + 64
     }
 }
 
