@@ -54,6 +54,9 @@ pub struct EventFilter {
     pub limit: Option<u32>,
 }
 
+/// The condition of the index of what waits for a person, word for word: SQLite uses it only for queries that repeat it.
+const FOR_A_PERSON: &str = " AND r.state IN ('PARKED', 'CONFLICT', 'DEAD')";
+
 /// Lists raw events, the newest first.
 pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(EventLine) -> Result<()>) -> Result<()> {
     let mut sql = String::from(
@@ -67,6 +70,9 @@ pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(Even
         // Words of our own, never a person's.
         let list: Vec<String> = filter.states.iter().map(|s| format!("'{s}'")).collect();
         sql.push_str(&format!(" AND r.state IN ({})", list.join(", ")));
+        if filter.states.iter().all(|s| FOR_A_PERSON.contains(&format!("'{s}'"))) {
+            sql.push_str(FOR_A_PERSON);
+        }
     }
     if filter.kind.is_some() {
         sql.push_str(" AND e.type GLOB ?2");
@@ -213,7 +219,9 @@ pub fn state(conn: &Connection, id: i64) -> Result<Option<String>> {
 
 /// The raw events that are dead.
 pub fn dead_ids(conn: &Connection) -> Result<Vec<i64>> {
-    let mut statement = conn.prepare_cached("SELECT id FROM postonce_raw_events WHERE state = 'DEAD' ORDER BY id")?;
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT r.id FROM postonce_raw_events r WHERE r.state = 'DEAD'{FOR_A_PERSON} ORDER BY r.id"
+    ))?;
     let ids = statement.query_map([], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
     Ok(ids)
 }

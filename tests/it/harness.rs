@@ -191,6 +191,14 @@ impl Server {
 
     /// Starts in a folder that may hold the database of the one before.
     pub fn start_in(folder: Arc<Folder>, setup: Setup) -> Server {
+        let log = folder.join("server.log");
+        let command = format!("{:?}", setup.command(&folder));
+        Server::try_start_in(folder, setup)
+            .unwrap_or_else(|| panic!("it did not start: {command}\n{}", fs::read_to_string(log).unwrap_or_default()))
+    }
+
+    /// The same for one that may die while it starts.
+    pub fn try_start_in(folder: Arc<Folder>, setup: Setup) -> Option<Server> {
         let log = OpenOptions::new().create(true).append(true).open(folder.join("server.log")).unwrap();
         let mut command = setup.command(&folder);
         let text = format!("{command:?}");
@@ -204,10 +212,10 @@ impl Server {
         let (Some(public), Some(operator)) = (public, operator) else {
             let _ = child.kill();
             let _ = child.wait();
-            panic!("it did not start: {text}\n{}", fs::read_to_string(folder.join("server.log")).unwrap_or_default());
+            return None;
         };
         std::thread::spawn(move || lines.for_each(drop));
-        Server { folder, setup, public, operator, command: text, child: Mutex::new(child) }
+        Some(Server { folder, setup, public, operator, command: text, child: Mutex::new(child) })
     }
 
     /// Starts another in the same folder, the same way. The old one must have ended.
@@ -231,7 +239,8 @@ impl Server {
         self.child.lock().unwrap().id()
     }
 
-    fn ended(&self) -> Option<ExitStatus> {
+    /// How it ended, if it did.
+    pub fn ended(&self) -> Option<ExitStatus> {
         self.child.lock().unwrap().try_wait().unwrap()
     }
 
