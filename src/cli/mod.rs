@@ -13,6 +13,7 @@ mod output;
 mod replay;
 mod send;
 mod serve;
+mod torture;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -53,6 +54,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
         Command::Bench(args) => bench::run(args),
+        Command::Torture(args) => torture::run(args),
         Command::Version => output::version(),
     };
     match outcome {
