@@ -34,15 +34,38 @@ pub enum Error {
         /// What to try.
         hint: String,
     },
-    /// The program of an embedder or a rule said no.
+    /// The apply failed; it is tried again.
     #[error("{0}")]
     Apply(String),
+    /// The program of an embedder or a rule said no, for good: trying again will not help.
+    #[error("{0}")]
+    Reject(String),
+    /// The apply lacks something (a customer's row, a table that is being rebuilt): set aside, without counting as a
+    /// failed attempt.
+    #[error("{why}")]
+    Parked {
+        /// What is missing.
+        why: String,
+        /// It will come by itself: look again. Otherwise a person does.
+        again: bool,
+    },
+    /// It says something else than what took effect under the same key: for a person.
+    #[error("{0}")]
+    Conflict(String),
+    /// Code that is not ours ended the transaction, or SQLite did because of it.
+    #[error("the transaction was lost: {0}")]
+    LostTransaction(String),
 }
 
 impl Error {
     /// A refusal with its way out.
     pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> Error {
         Error::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    /// Sets an event aside.
+    pub fn parked(why: impl Into<String>, again: bool) -> Error {
+        Error::Parked { why: why.into(), again }
     }
 
     /// What to try, where there is something.

@@ -18,11 +18,14 @@ pub mod providers;
 pub mod postings;
 pub mod store;
 // 4. the steps
+pub mod effects;
 pub mod source;
 pub mod steps;
 // 5. what runs them
+pub mod answer;
 pub mod cli;
 pub mod edge;
+
 pub mod engine;
 pub mod operator;
 pub mod server;

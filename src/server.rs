@@ -2,13 +2,15 @@
 //!
 //! Turns requests into deliveries and outcomes into answers. Never 2xx without a durable row; never 3xx.
 
+use crate::answer::answer;
+pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
 use crate::engine::{self, Engine, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
-use crate::steps::receive::{Answer, Incoming, receive};
+use crate::steps::receive::Incoming;
 use crate::store::Options;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -147,42 +149,13 @@ impl Hooks {
         let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
         let incoming =
             Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
-        let shared = self.shared.clone();
-        let later = Later::new(reply);
-        let stored = later.clone();
-        let done = Box::new(move |kept: Result<i64>| {
-            let response = match kept {
-                Ok(id) => {
-                    shared.wake();
-                    Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
-                }
-                Err(error) => unavailable(&error),
-            };
-            stored.send(response);
-        });
-        match receive(self.shared.store.gate(), source, incoming, done) {
-            Answer::Later => {}
-            Answer::Handshake(answer) => {
-                let response = Response::new(answer.status)
-                    .with_header("Content-Type", answer.content_type)
-                    .with_body(answer.body);
-                later.send(response);
-            }
-            Answer::Refused(refusal) => {
-                self.note_refusal(source, &refusal, &url, &headers, &request);
-                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-                later.send(problem(status, refusal.reason.as_str(), &refusal.about));
-            }
-            Answer::UnknownEncoding(encoding) => {
-                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
-                later.send(problem(415, "unknown_encoding", &what));
-            }
-            Answer::TooLarge => {
-                later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"))
-            }
-            Answer::BadGzip => later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")),
-            Answer::Unavailable(error) => later.send(unavailable(&error)),
-        }
+        answer(
+            &self.shared,
+            source,
+            incoming,
+            |refusal| self.note_refusal(source, refusal, &url, &headers, &request),
+            Box::new(move |response| reply.send(response)),
+        );
     }
 
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
@@ -219,31 +192,6 @@ impl Hooks {
             request.body.len()
         );
     }
-}
-
-/// A reply that is sent once, by whichever of two places gets to it.
-#[derive(Clone)]
-struct Later(Arc<std::sync::Mutex<Option<Reply>>>);
-
-impl Later {
-    fn new(reply: Reply) -> Later {
-        Later(Arc::new(std::sync::Mutex::new(Some(reply))))
-    }
-
-    fn send(&self, response: Response) {
-        if let Some(reply) = self.0.lock().expect("no panic while it is held").take() {
-            reply.send(response);
-        }
-    }
-}
-
-/// An answer that says what is wrong, in JSON.
-pub(crate) fn problem(status: u16, code: &str, what: &str) -> Response {
-    Response::json(status, serde_json::json!({ "error": code, "message": what }).to_string().into_bytes())
-}
-
-fn unavailable(error: &Error) -> Response {
-    problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5")
 }
 
 /// Where the demo and `init` put things when nobody says otherwise.

@@ -4,6 +4,7 @@
 //! the outbox rows appear together with the end of the claim, or not at all. Never sends anything.
 
 use super::claim::{CORRECTION, Planned, Won, key_reference};
+use crate::effects::Happening;
 use crate::error::Result;
 use crate::event::{Amount, EntityState, Meaning, Movement};
 use crate::fault;
@@ -11,7 +12,7 @@ use crate::money::Money;
 use crate::postings::{self, Code, Rule};
 use crate::store::entities::{self, Moved};
 use crate::store::ledger::{self, AccountKey, NewEntry, NewPosting};
-use crate::store::{Tx, claims, outbox, raw};
+use crate::store::{Tx, claims, foreign, outbox, raw};
 
 /// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
 /// it to somebody else.
@@ -27,15 +28,19 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
             Planned::Nothing(_) => {}
         }
     }
-    let mut superseded = None;
+    let (mut forward, mut superseded) = (Vec::new(), None);
     if let Meaning::Effects { entities, .. } = &won.event.meaning {
         for state in entities {
-            if let Moved::Superseded(by) = entities::put(tx, won.book, state, won.occurred_at, won.raw_event)? {
-                superseded = Some((state, by));
+            match entities::put(tx, won.book, state, won.occurred_at, won.raw_event)? {
+                Moved::Forward => forward.push(state),
+                Moved::Superseded(by) => superseded = Some((state, by)),
             }
         }
     }
-    won.source.run_effects(tx, won, &posted)?;
+    if won.source.has_effects() {
+        let happening = Happening::new(tx, won, &posted, forward)?;
+        foreign::limited(tx.conn, tx.apply_budget, || won.source.run_effects(tx, &happening))?;
+    }
     messages(tx, won, &posted)?;
     if let Some(key) = &won.event_key {
         claims::done(tx, won.book, claims::EVENT, key, won.raw_event, posted.first().and_then(|(id, _)| *id))?;
