@@ -112,6 +112,54 @@ impl Error {
     }
 }
 
+/// How the work of an embedder says that it cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Not now: it is tried again with back-off, and given up after ten attempts. What `?` makes of other errors, and
+    /// what a panic counts as.
+    #[error("{0}")]
+    Retry(String),
+    /// Never: trying again will not help. The event is dead at once, and a person looks at it.
+    #[error("{0}")]
+    Reject(String),
+}
+
+impl From<ApplyError> for Error {
+    fn from(error: ApplyError) -> Error {
+        match error {
+            ApplyError::Retry(why) => Error::Apply(why),
+            ApplyError::Reject(why) => Error::Reject(why),
+        }
+    }
+}
+
+impl From<Error> for ApplyError {
+    fn from(error: Error) -> ApplyError {
+        match error {
+            Error::Reject(why) | Error::Conflict(why) => ApplyError::Reject(why),
+            other => ApplyError::Retry(other.to_string()),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for ApplyError {
+    fn from(error: rusqlite::Error) -> ApplyError {
+        ApplyError::Retry(sqlite_text(&error))
+    }
+}
+
+impl From<serde_json::Error> for ApplyError {
+    fn from(error: serde_json::Error) -> ApplyError {
+        ApplyError::Retry(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for ApplyError {
+    fn from(error: std::io::Error) -> ApplyError {
+        ApplyError::Retry(error.to_string())
+    }
+}
+
 fn sqlite_text(e: &rusqlite::Error) -> String {
     match e {
         rusqlite::Error::SqliteFailure(code, Some(text)) => format!("{text} (SQLite {})", code.extended_code),

@@ -252,7 +252,7 @@ mod tests {
         conn.execute_batch(
             "CREATE TABLE users(id INTEGER PRIMARY KEY, credits INTEGER NOT NULL DEFAULT 0);
              CREATE TABLE postonce_claims(ref TEXT); CREATE TABLE log(what TEXT);
-             CREATE VIEW sly AS SELECT * FROM postonce_claims;
+             CREATE INDEX of_log ON log(what); CREATE VIEW sly AS SELECT * FROM postonce_claims;
              CREATE TRIGGER slyer AFTER DELETE ON log BEGIN DELETE FROM Postonce_claims; END;
              INSERT INTO users(id) VALUES (1), (2);",
         )
