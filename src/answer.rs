@@ -7,69 +7,62 @@ use crate::config::Ack;
 use crate::edge::Response;
 use crate::engine::{Shared, Told};
 use crate::error::{Error, Result};
-use crate::providers::signature::Refusal;
+use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
-use crate::steps::receive::{Answer, Incoming, receive};
-use crate::store::raw::{self, State};
+use crate::steps::receive::{Received, receive};
+use crate::store::gate::Intake;
+use crate::store::raw::{self, NewRaw, State};
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Takes the answer, once, on whatever thread has it.
 pub type Answering = Box<dyn FnOnce(Response) + Send>;
 
-/// A closure that is called once, by whichever of two places gets to it.
-#[derive(Clone)]
-struct Later(Arc<Mutex<Option<Answering>>>);
-
-impl Later {
-    fn send(&self, response: Response) {
-        let answering = self.0.lock().expect("no panic while it is held").take();
-        if let Some(answering) = answering {
-            answering(response);
-        }
-    }
-}
-
 /// Receives a delivery and answers it. `refused` is told of a signature that does not hold, before the answer.
 pub fn answer(
     shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    incoming: Incoming,
+    source: &Source,
+    delivery: &Delivery,
     refused: impl FnOnce(&Refusal),
     answering: Answering,
 ) {
-    let later = Later(Arc::new(Mutex::new(Some(answering))));
-    let (kept, waking, ack) = (later.clone(), shared.clone(), source.ack);
+    let response = match receive(source, delivery) {
+        Received::Keep(raw) => return keep(shared, raw, source.ack, answering),
+        Received::Handshake(answer) => {
+            Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
+        }
+        Received::Refused(refusal) => {
+            refused(&refusal);
+            let status = if refusal.reason.is_temporary() { 503 } else { 401 };
+            problem(status, refusal.reason.as_str(), &refusal.about)
+        }
+        Received::UnknownEncoding(encoding) => {
+            let what = format!("the content encoding {encoding:?} is not read here; gzip is");
+            problem(415, "unknown_encoding", &what)
+        }
+        Received::TooLarge => problem(413, "body_too_large", "the body unpacks to more than the source takes"),
+        Received::BadGzip => problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"),
+    };
+    answering(response);
+}
+
+/// Hands a genuine body to the disk; the answer follows once it is durable, or applied, or cannot be.
+fn keep(shared: &Arc<Shared>, raw: NewRaw, ack: Ack, answering: Answering) {
+    let waking = shared.clone();
     let done = Box::new(move |stored: Result<i64>| match (stored, ack) {
-        (Err(error), _) => kept.send(unavailable(&error)),
+        (Err(error), _) => answering(unavailable(&error)),
         (Ok(id), Ack::Stored) => {
             waking.wake();
-            kept.send(said(200, json!({ "status": "stored", "id": id })));
+            answering(said(200, json!({ "status": "stored", "id": id })));
         }
         (Ok(id), Ack::Applied) => {
             let shared = waking.clone();
-            waking.when_ended(id, Box::new(move |told| kept.send(applied(&shared, id, told))));
+            waking.when_ended(id, Box::new(move |told| answering(applied(&shared, id, told))));
             waking.wake();
         }
     });
-    match receive(shared.store.gate(), source, incoming, done) {
-        Answer::Later => {}
-        Answer::Handshake(answer) => later
-            .send(Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)),
-        Answer::Refused(refusal) => {
-            refused(&refusal);
-            let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-            later.send(problem(status, refusal.reason.as_str(), &refusal.about));
-        }
-        Answer::UnknownEncoding(encoding) => {
-            let what = format!("the content encoding {encoding:?} is not read here; gzip is");
-            later.send(problem(415, "unknown_encoding", &what));
-        }
-        Answer::TooLarge => {
-            later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"));
-        }
-        Answer::BadGzip => later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")),
-        Answer::Unavailable(error) => later.send(unavailable(&error)),
+    if let Err((unkept, error)) = shared.store.gate().keep(Intake { raw, done }) {
+        (unkept.done)(Err(error));
     }
 }
 

@@ -15,7 +15,6 @@ use crate::providers::signature::Delivery;
 use crate::source::{self, matches};
 use crate::steps::apply;
 pub use crate::steps::apply::Post;
-use crate::steps::receive::Incoming;
 use crate::store::{Options, Tx, foreign, outbox};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use rusqlite::Connection;
@@ -120,12 +119,12 @@ impl Postonce {
         let headers: Vec<(&str, &[u8])> = owned.iter().map(|(n, v)| (n.as_ref(), v.as_ref())).collect();
         let (path, query) = request.path_and_query.split_once('?').unwrap_or((request.path_and_query, ""));
         let url = format!("{}{}", self.base, request.path_and_query);
-        let incoming =
-            Incoming { method: request.method, url: &url, path, query, headers: &headers, body: request.body.to_vec() };
+        let body = request.body;
+        let delivery = Delivery { method: request.method, url: &url, path, query, headers: &headers, body };
         let refused = |refusal: &crate::providers::signature::Refusal| {
             log::warn!("source {}: refused: {} ({})", source.name, refusal.reason.as_str(), refusal.about);
         };
-        answer::answer(shared, source, incoming, refused, Box::new(move |response| then(response.into())));
+        answer::answer(shared, source, &delivery, refused, Box::new(move |response| then(response.into())));
     }
 
     /// Signs a body as the source's provider would, now, and gives the headers: for the app's own tests.

@@ -49,6 +49,8 @@
 //! own: values, then providers (data and how it is read), then the store (every SQL statement), then the steps, then
 //! what runs them.
 
+#![deny(missing_docs)]
+
 pub use embed::{AppliedEvent, ApplyTx, Builder, Post, Postonce, Reply, Request, Source};
 pub use error::{ApplyError, Error};
 pub use rusqlite;
@@ -64,8 +66,10 @@ pub mod money;
 pub mod retry;
 // 2. providers
 pub mod providers;
+pub mod pull;
 // 3. the store
 pub mod postings;
+pub mod settlement;
 pub mod store;
 // 4. the steps
 pub mod effects;

@@ -10,7 +10,6 @@ use crate::engine::{self, Engine, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
-use crate::steps::receive::Incoming;
 use crate::store::Options;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -140,56 +139,46 @@ impl Hooks {
     }
 
     fn handle(&self, request: Request, reply: Reply) {
-        let Some(source) = self.source(request.head.path()) else {
+        let Request { head, body, client } = &request;
+        let Some(source) = self.source(head.path()) else {
             return reply.send(problem(404, "unknown_source", "there is no such source"));
         };
-        let Request { head, body, .. } = &request;
-        let (path, query) = (head.path(), head.query().unwrap_or_default());
         let url = format!("{}{}", self.base, head.target());
         let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
-        let incoming =
-            Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
+        let delivery = Delivery {
+            method: head.method.as_str(),
+            url: &url,
+            path: head.path(),
+            query: head.query().unwrap_or_default(),
+            headers: &headers,
+            body,
+        };
         answer(
             &self.shared,
             source,
-            incoming,
-            |refusal| self.note_refusal(source, refusal, &url, &headers, &request),
+            &delivery,
+            |refusal| self.note_refusal(source, refusal, &delivery, client),
             Box::new(move |response| reply.send(response)),
         );
     }
 
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(
-        &self,
-        source: &Source,
-        refusal: &Refusal,
-        url: &str,
-        headers: &[(&str, &[u8])],
-        request: &Request,
-    ) {
-        let delivery = Delivery {
-            method: request.head.method.as_str(),
-            url,
-            path: request.head.path(),
-            query: request.head.query().unwrap_or_default(),
-            headers,
-            body: &request.body,
-        };
+    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
         let now = crate::clock::wall();
         let other = self
             .shared
             .sources
             .values()
             .filter(|other| other.name != source.name)
-            .find(|other| other.verifier.secret_that_matches(&delivery, now).is_some());
+            .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));
         log::warn!(
             "source {}: refused from {}: {} ({}), {} bytes{hint}",
             source.name,
-            request.client.address,
+            client.address,
             refusal.reason.as_str(),
             refusal.about,
-            request.body.len()
+            delivery.body.len()
         );
     }
 }

@@ -124,7 +124,7 @@ impl Engine {
         let shared = self.shared.clone();
         threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
         let shared = self.shared.clone();
-        threads.push(spawn("answers", Box::new(move || answers::run(&shared, &answers)))?);
+        threads.push(spawn("told", Box::new(move || answers::run(&shared, &answers)))?);
         Ok(())
     }
 
