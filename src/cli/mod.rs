@@ -12,6 +12,7 @@ mod output;
 mod replay;
 mod send;
 mod serve;
+mod torture;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -51,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Entities(args) => list::entities(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
+        Command::Torture(args) => torture::run(args),
         Command::Version => output::version(),
     };
     match outcome {

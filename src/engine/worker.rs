@@ -176,7 +176,6 @@ impl Worker<'_> {
 
     /// Reads a batch and hands its claims to the gate, which goes on to apply.
     fn take(&mut self, taken: Vec<(Due, Option<Body>)>, counted: bool) {
-        fault::point("before_read");
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
@@ -199,6 +198,7 @@ impl Worker<'_> {
         let Some(body) = body else {
             return Ask::End(due.id, State::Dead, "its bytes are past their retention".into());
         };
+        fault::point("before_read");
         match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.received_at))) {
             Ok(Read::Event(event)) => {
                 Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted }))

@@ -342,6 +342,13 @@ pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
         .query_row([], |r| r.get(0))?)
 }
 
+/// How many raw events wait or are under way.
+pub fn waiting(conn: &Connection) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
+}
+
 /// The bytes and what came with them.
 #[derive(Clone, Debug)]
 pub struct Body {
