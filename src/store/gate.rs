@@ -7,7 +7,7 @@
 
 use super::open::{self, Options};
 use super::raw::{self, NewRaw};
-use super::{Names, Tx, set_meta};
+use super::{Names, Tx, lock, set_meta};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::event::Millis;
@@ -35,6 +35,8 @@ const WORK_ALONE: Duration = Duration::from_millis(10);
 const CHECKPOINT_PAGES: i64 = 1000;
 /// WAL pages after which readers are waited for, so that the log starts anew.
 const RESTART_PAGES: i64 = 16_000;
+/// After a checkpoint that a reader held back.
+const CHECKPOINT_AGAIN: Duration = Duration::from_millis(250);
 
 thread_local! {
     /// Pages in the WAL after this thread's last commit, as SQLite tells it.
@@ -43,6 +45,9 @@ thread_local! {
 
 /// Has SQLite tell us the size of the WAL at each commit of this connection, on the thread that commits.
 fn watch_wal(conn: &Connection) {
+    if let Err(e) = lock::wait_on(conn) {
+        log::warn!("SQLite's own way to wait for a lock stays: {e}");
+    }
     conn.wal_hook(Some(|_, pages| {
         WAL_PAGES.set(i64::from(pages));
         Ok(())
@@ -114,6 +119,7 @@ impl Gate {
             figures: figures.clone(),
             due_latest: 0,
             reopen_at: None,
+            checkpoint_from: Instant::now(),
             answers: answering(),
         };
         let thread = std::thread::Builder::new()
@@ -214,6 +220,7 @@ struct Writer {
     figures: Arc<Figures>,
     due_latest: Millis,
     reopen_at: Option<Instant>,
+    checkpoint_from: Instant,
     answers: Sender<Kept>,
 }
 
@@ -236,6 +243,7 @@ fn answering() -> Sender<Kept> {
 
 impl Writer {
     fn run(&mut self) {
+        lock::patience(self.options.lock_wait);
         self.conn.iter().for_each(watch_wal);
         loop {
             self.figures.beat.store(clock::steady(), Relaxed);
@@ -458,17 +466,28 @@ impl Writer {
     fn checkpoint(&mut self) {
         let Some(conn) = &self.conn else { return };
         let pages = WAL_PAGES.get();
-        if pages < CHECKPOINT_PAGES {
+        if pages < CHECKPOINT_PAGES || Instant::now() < self.checkpoint_from {
             return;
         }
         let began = Instant::now();
         let how =
             if pages > RESTART_PAGES { "PRAGMA wal_checkpoint(RESTART)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
-        let left = conn.query_row(how, [], |r| r.get::<_, i64>(1));
+        // A reader of the app that stays must hold back neither this nor the next commit.
+        let left = lock::within(Duration::from_millis(10), || {
+            conn.query_row(how, [], |r| Ok((r.get::<_, i64>(1)?, r.get::<_, i64>(2)?)))
+        });
         self.figures.checkpoint_us.store(began.elapsed().as_micros() as u64, Relaxed);
         match left {
-            Ok(pages) => self.figures.wal_pages.store(pages, Relaxed),
-            Err(e) => log::debug!("checkpoint put off: {e}"),
+            Ok((pages, folded)) => {
+                self.figures.wal_pages.store(pages, Relaxed);
+                if folded < pages {
+                    self.checkpoint_from = Instant::now() + CHECKPOINT_AGAIN;
+                }
+            }
+            Err(e) => {
+                log::debug!("checkpoint put off: {e}");
+                self.checkpoint_from = Instant::now() + CHECKPOINT_AGAIN;
+            }
         }
     }
 

@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod gate;
 pub mod ledger;
 pub mod listing;
+mod lock;
 pub mod once;
 mod open;
 pub mod outbox;
