@@ -17,6 +17,8 @@ pub mod raw;
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
 use gate::Gate;
+#[cfg(feature = "faults")]
+pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
