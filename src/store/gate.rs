@@ -33,6 +33,8 @@ const WORK_ALONE: Duration = Duration::from_millis(10);
 /// WAL pages after which readers are waited for, so that the log starts anew.
 const RESTART_PAGES: i64 = 16_000;
 
+/// What senders and people are told then.
+const DISK_FULL: &str = "the disk is full";
 /// How long the storage rests before it is opened again.
 const REOPEN_AFTER: Duration = Duration::from_millis(200);
 
@@ -406,7 +408,7 @@ impl Writer {
         if !error.is_busy() {
             log::error!("nothing was written: {error}");
         }
-        let text = if error.is_disk_full() { "the disk is full".to_owned() } else { error.to_string() };
+        let text = if error.is_disk_full() { DISK_FULL.to_owned() } else { error.to_string() };
         if !error.is_busy() {
             self.figures.set_trouble(Some(text.clone()));
         }
@@ -513,7 +515,7 @@ impl Writer {
                 self.reopen_at = None;
             }
             Err(e) => {
-                let text = if e.is_disk_full() { "the disk is full".to_owned() } else { e.to_string() };
+                let text = if e.is_disk_full() { DISK_FULL.to_owned() } else { e.to_string() };
                 self.figures.set_trouble(Some(text));
                 self.reopen_at = Some(Instant::now() + Duration::from_secs(1));
             }
@@ -562,6 +564,7 @@ impl Writer {
                     return log::debug!("checkpoint put off: {error}");
                 }
                 log::error!("the log could not be folded into the file: {error}");
+                self.figures.set_trouble(Some(if error.is_disk_full() { DISK_FULL.into() } else { error.to_string() }));
                 self.give_up_if_tainted(&error);
             }
         }
