@@ -5,7 +5,7 @@
 //! rule's SQL, an embedder's closure) never shares a transaction with bodies: it may lose its own, not theirs.
 //! Nothing here waits for anything but the disk and, within its budget, another process's write lock.
 
-use super::open::{self, Identity, Options};
+use super::open::{self, Identity, Options, Readers};
 use super::raw::{self, NewRaw};
 use super::{Names, Tx, set_meta};
 use crate::clock;
@@ -110,13 +110,15 @@ pub struct Gate {
 
 impl Gate {
     /// Starts the writer on its connection.
-    pub(super) fn start(conn: Connection, path: PathBuf, options: Options) -> Gate {
+    pub(super) fn start(conn: Connection, path: PathBuf, options: Options, readers: Readers) -> Gate {
         let (intake, intake_in) = bounded(options.queue);
         let (jobs, jobs_in) = unbounded();
         let stopping = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(Figures::default());
         let mut writer = Writer {
             conn: Some(conn),
+            set_aside: None,
+            readers,
             path,
             options,
             names: Names::default(),
@@ -220,6 +222,10 @@ impl Drop for Gate {
 
 struct Writer {
     conn: Option<Connection>, // None while the storage is out of order
+    /// A connection to a file that is no longer under its name. Never closed: that would delete by name what may belong to
+    /// another file by now, and it is what the file can still be copied from.
+    set_aside: Option<Connection>,
+    readers: Readers,
     path: PathBuf,
     options: Options,
     names: Names,
@@ -421,14 +427,19 @@ impl Writer {
         self.give_up_if_tainted(&error);
     }
 
-    /// After a failed sync neither the page cache nor the connection can be trusted: start from what is on the disk.
+    /// After a failed sync neither the page cache nor a connection can be trusted: start from what is on the disk.
     fn give_up_if_tainted(&mut self, error: &Error) {
         if error.taints_connection() || error.is_disk_full() {
-            self.conn = None;
-            self.log = None;
-            self.figures.reopened.fetch_add(1, Relaxed);
-            self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
+            self.give_up();
         }
+    }
+
+    fn give_up(&mut self) {
+        drop(self.readers.write().expect("no panic while it is held").take());
+        self.conn = None;
+        self.log = None;
+        self.figures.reopened.fetch_add(1, Relaxed);
+        self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
     }
 
     /// Is what we write to still what stands under its name? If not, whatever is acknowledged from now on would be lost:
@@ -442,20 +453,19 @@ impl Writer {
             self.log = log;
             return;
         }
-        if !file_moved {
-            let folded = conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |r| r.get::<_, i64>(0));
-            log::error!(
-                "{}-wal was deleted or replaced; what it held was folded into the file: {folded:?}",
-                self.path.display()
-            );
+        if file_moved {
+            let what = self.moved(file);
+            log::error!("nothing is acknowledged any more: {what}");
+            self.figures.set_trouble(Some(what));
+            self.set_aside = self.conn.take();
+            self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
+            return;
         }
-        let what = if file_moved { self.moved(file) } else { "its log was deleted or replaced".to_owned() };
-        log::error!("nothing is acknowledged any more: {what}");
-        self.figures.set_trouble(Some(what));
-        self.figures.reopened.fetch_add(1, Relaxed);
-        self.conn = None;
-        self.log = None;
-        self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
+        let folded = conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |r| r.get::<_, i64>(0));
+        let path = self.path.display();
+        log::error!("{path}-wal was deleted or replaced; what it held was folded into the file: {folded:?}");
+        self.figures.set_trouble(Some("its log was deleted or replaced".to_owned()));
+        self.give_up();
     }
 
     fn moved(&self, now: Option<Identity>) -> String {
@@ -523,10 +533,13 @@ impl Writer {
     }
 
     /// A new connection to the same file, with everything that was acknowledged in it, that takes writes.
-    fn opened_again(&self) -> Result<Connection> {
+    fn opened_again(&mut self) -> Result<Connection> {
         let file = Identity::of(&self.path);
         if file != self.file {
             return Err(Error::Unavailable(self.moved(file)));
+        }
+        if let Some(conn) = self.set_aside.take() {
+            return Ok(conn); // it is back under its name
         }
         let conn = open::connect(&self.path, &self.options)?;
         let newest = raw::newest(&conn)?;
@@ -538,6 +551,8 @@ impl Writer {
         }
         // A write that changes nothing but must reach the disk: the proof that it takes writes again.
         set_meta(&conn, "clean_stop", "0")?;
+        let readers = open::readers(&self.path, &self.options)?;
+        *self.readers.write().expect("no panic while it is held") = Some(readers);
         Ok(conn)
     }
 
@@ -571,6 +586,8 @@ impl Writer {
     }
 
     fn close(&mut self) {
+        drop(self.readers.write().expect("no panic while it is held").take());
+        std::mem::forget(self.set_aside.take());
         if let Some(conn) = self.conn.take() {
             fault::point("before_last_fold");
             let folded = set_meta(&conn, "clean_stop", "1")

@@ -11,6 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 /// SQLite before this can lose a committed write when two connections reset the log (the WAL-reset race).
@@ -162,6 +163,9 @@ pub fn open_for_reading(path: &Path) -> Result<Connection> {
     refuse_other_schema(&conn, path)?;
     Ok(conn)
 }
+
+/// The pool of reading connections; `None` once it is stopped, and while the storage is out of order.
+pub type Readers = Arc<RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>>;
 
 /// A pool of connections that cannot write.
 pub fn readers(path: &Path, options: &Options) -> Result<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>> {

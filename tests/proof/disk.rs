@@ -364,9 +364,6 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
     let Opened { disk, file: end, path, new, .. } = opened(file);
-    if disk.read_only.load(SeqCst) {
-        return ffi::SQLITE_IOERR_FSYNC;
-    }
     if Disk::strikes(&disk.fail_sync_in) {
         forget_unsynced(disk, end, path);
         return ffi::SQLITE_IOERR_FSYNC;
