@@ -3,7 +3,7 @@
 //! Never changes what lasts in a file that an app shares with us (page size, user_version, application_id), never
 //! migrates when only reading, and refuses a SQLite that can lose a committed write.
 
-use super::{meta, set_meta};
+use super::{foreign, meta, set_meta};
 use crate::error::{Error, Result};
 use crate::fault;
 use rusqlite::{Connection, OpenFlags};
@@ -64,7 +64,7 @@ impl Default for Options {
             apply_budget: Duration::from_millis(25),
             adopt: false,
             any_file_system: false,
-            checkpoint_pages: 1000, // small and often: a large checkpoint holds back the next commit's fsync
+            checkpoint_pages: fault::number("POSTONCE_CHECKPOINT_PAGES", 1000), // small and often: a large one holds back the next commit's fsync
             free_low: 256 << 20,
             #[cfg(feature = "faults")]
             faulty: Faulty::default(),
@@ -207,6 +207,7 @@ pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
     }
     let synchronous: i64 = conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?;
     assert_eq!(synchronous, 2, "an acknowledgement promises a synced commit");
+    foreign::guard(&conn)?;
     Ok(conn)
 }
 

@@ -3,6 +3,7 @@
 use super::Tx;
 use crate::error::Result;
 use crate::event::Millis;
+use crate::fault;
 use rusqlite::{Connection, params};
 
 /// A message before it is written.
@@ -37,6 +38,7 @@ pub fn insert(tx: &Tx, message: &NewMessage) -> Result<bool> {
             tx.due_now,
             tx.now
         ])?;
+    fault::point("message_written");
     Ok(inserted == 1)
 }
 
@@ -128,6 +130,13 @@ pub fn requeue(tx: &Tx, id: i64) -> Result<bool> {
         )?
         .execute(params![id, tx.due_now])?;
     Ok(changed > 0)
+}
+
+/// How many messages wait.
+pub fn waiting(conn: &Connection) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("SELECT count(*) FROM postonce_outbox WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
 }
 
 /// When the next message is due.

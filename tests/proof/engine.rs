@@ -79,7 +79,7 @@ pub fn configuration(folder: &Path) -> Loaded {
 pub fn start(database: &Path, options: &Options) -> Result<Engine> {
     let (sources, endpoints) = engine::build(&configuration(database.parent().unwrap())).unwrap();
     let (engine, waking) = Engine::open(database, sources, endpoints, options)?;
-    engine.start(waking)?;
+    engine.start(waking, engine::Parts::ALL)?;
     Ok(engine)
 }
 
@@ -98,7 +98,7 @@ pub fn keep_then(engine: &Engine, body: &str, then: impl FnOnce(Result<i64>) + S
         secret: None,
         headers: "content-type: application/json\n".into(),
         query: String::new(),
-        body: StoredBody::pack(body.as_bytes().to_vec()),
+        body: StoredBody::pack(body.as_bytes()),
     };
     let shared = engine.shared().clone();
     let done = Box::new(move |kept: Result<i64>| {
