@@ -4,6 +4,7 @@
 //! Needs the feature `faults`. POSTONCE_LONG=1 runs the long forms; POSTONCE_SEED repeats a run. One file a topic.
 
 mod broken_disk;
+mod clock;
 mod crash_points;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod disk;
