@@ -174,6 +174,16 @@ impl Replay {
         Replay { ops, at: 0, durable: Image::new(), pending: Vec::new(), lies }
     }
 
+    /// From files that were there before.
+    pub fn on(durable: Image, ops: Vec<Op>) -> Replay {
+        Replay { ops, at: 0, durable, pending: Vec::new(), lies: false }
+    }
+
+    /// How many notes there are.
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
     /// Goes on to a moment: what a sync covered until then is durable.
     pub fn advance(&mut self, moment: usize) {
         while self.at < moment {

@@ -77,9 +77,14 @@ pub fn configuration(folder: &Path) -> Loaded {
 
 /// Opens and starts it.
 pub fn start(database: &Path, options: &Options) -> Result<Engine> {
-    let (sources, endpoints) = engine::build(&configuration(database.parent().unwrap())).unwrap();
+    start_with(&configuration(database.parent().unwrap()), database, options, engine::Parts::ALL)
+}
+
+/// Opens and starts some of it with a configuration.
+pub fn start_with(loaded: &Loaded, database: &Path, options: &Options, parts: engine::Parts) -> Result<Engine> {
+    let (sources, endpoints) = engine::build(loaded).unwrap();
     let (engine, waking) = Engine::open(database, sources, endpoints, options)?;
-    engine.start(waking, engine::Parts::ALL)?;
+    engine.start(waking, parts)?;
     Ok(engine)
 }
 

@@ -13,4 +13,5 @@ mod engine;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 #[path = "../it/harness.rs"]
 mod harness;
+mod model;
 mod power;
