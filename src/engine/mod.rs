@@ -161,6 +161,7 @@ impl Engine {
         }
         self.shared.wake();
         self.shared.wake_sender();
+        self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
             let _ = thread.join();
         }
