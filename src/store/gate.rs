@@ -291,9 +291,13 @@ impl Writer {
                 }
                 continue;
             }
-            let (alone, shared): (VecDeque<Job>, VecDeque<Job>) = jobs.into_iter().partition(|job| job.alone);
-            self.round(intake, shared);
-            for job in alone {
+            let (mut alone, shared): (VecDeque<Job>, VecDeque<Job>) = jobs.into_iter().partition(|job| job.alone);
+            if !intake.is_empty() || !shared.is_empty() {
+                self.round(intake, shared);
+            }
+            // One at a time: bodies that came meanwhile never wait for more than one budget.
+            if let Some(job) = alone.pop_front() {
+                self.follow_ups.extend(alone);
                 self.round(Vec::new(), VecDeque::from([job]));
             }
             self.checkpoint();
