@@ -5,10 +5,11 @@
 use crate::answer::answer;
 pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
+use crate::rates::Rates;
 use crate::source::Source;
 use crate::store::Options;
 use std::net::SocketAddr;
@@ -49,7 +50,11 @@ impl Server {
         engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
-        let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
+        let hooks = Arc::new(Hooks {
+            shared: engine.shared().clone(),
+            base: base.trim_end_matches('/').to_owned(),
+            rates: Rates::new(engine.shared().sources.values()),
+        });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
@@ -107,6 +112,7 @@ fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
 struct Hooks {
     shared: Arc<Shared>,
     base: String,
+    rates: Rates,
 }
 
 const PREFIX: &str = "/webhooks/";
@@ -133,6 +139,9 @@ impl Hooks {
                 "address_not_allowed",
                 "this address is not in the source's allow_from",
             ));
+        }
+        if let Some(answer) = self.rates.source_takes(&source.name) {
+            return Route::Answer(answer);
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
@@ -167,8 +176,18 @@ impl Hooks {
         );
     }
 
-    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
+    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name. An address that sends
+    /// too many of them gets another answer, and no more lines.
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        delivery: &Delivery,
+        client: &Client,
+    ) -> Option<Response> {
+        if let Some(answer) = self.rates.failed(client.address) {
+            return Some(answer);
+        }
         let now = crate::clock::wall();
         let other = self
             .shared
@@ -185,6 +204,7 @@ impl Hooks {
             refusal.about,
             delivery.body.len()
         );
+        None
     }
 }
 
