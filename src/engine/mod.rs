@@ -4,6 +4,7 @@
 //! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
 //! do; a wake-up only says "look".
 
+mod fetcher;
 mod sender;
 mod worker;
 

@@ -225,6 +225,17 @@ impl Recipe {
         self.events_of.as_deref().unwrap_or(&self.provider)
     }
 
+    /// Is this name a placeholder of the API's addresses and calls, for a source to fill in?
+    pub fn asks_api_with(&self, name: &str) -> bool {
+        let Some(api) = &self.api else { return false };
+        let hole = format!("{{{name}}}");
+        let base = [&api.base].into_iter().chain(&api.base_test);
+        let lists =
+            self.pull.values().flat_map(|pull| [&pull.path].into_iter().chain(pull.query.values()).chain(&pull.body));
+        let objects = self.fetch_object.iter().map(|way| &way.path);
+        base.chain(api.headers.values()).chain(lists).chain(objects).any(|text| text.contains(&hole))
+    }
+
     /// The event half, for [`interpret::Interpreter::new`].
     pub fn events(&self) -> EventHalf {
         EventHalf {

@@ -3,7 +3,7 @@
 //! Runs in one savepoint of the write transaction: entry, postings, balances, entity states, the rule's own effects and
 //! the outbox rows appear together with the end of the claim, or not at all. Never sends anything.
 
-use super::claim::{CORRECTION, Planned, Won, key_reference};
+use super::claim::{CORRECTION, Planned, Won, fee_prefix, fee_reference, key_reference};
 use crate::error::Result;
 use crate::event::{Amount, EntityState, Meaning, Movement};
 use crate::fault;
@@ -183,21 +183,14 @@ fn correct(tx: &Tx, won: &Won, movement: &Movement, difference: i64) -> Result<O
 /// total that the provider names, and never back to an older one.
 fn late_fee(tx: &Tx, won: &Won, movement: &Movement) -> Result<()> {
     let Some(fee) = movement.fee else { return Ok(()) };
-    let known = claims::amounts_below(tx.conn, won.book, "fee", &fee_prefix(movement))?;
-    let at = movement.occurred_at.unwrap_or(won.occurred_at);
     let mut total = 0;
-    for (reference, amount, journal) in &known {
-        if *reference == fee_reference(movement, fee) {
+    for known in claims::amounts_below(tx.conn, won.book, "fee", &fee_prefix(movement))? {
+        // A total that was named before, or by an event that is newer than this one, is not gone back to.
+        let newer = known.event_at.zip(won.event.occurred_at).is_some_and(|(theirs, ours)| theirs > ours);
+        if known.reference == fee_reference(movement, fee) || newer {
             return Ok(());
         }
-        let newer = match journal {
-            Some(id) => ledger::posted(tx.conn, *id)?.is_some_and(|entry| entry.occurred_at > at),
-            None => false,
-        };
-        if newer {
-            return Ok(());
-        }
-        total += amount;
+        total += known.amount;
     }
     let difference = fee.minor - total;
     if difference == 0 {
@@ -220,14 +213,6 @@ fn late_fee(tx: &Tx, won: &Won, movement: &Movement) -> Result<()> {
     ));
     let journal = ledger::append(tx, &entry)?;
     claims::done(tx, won.book, "fee", &reference, won.raw_event, Some(journal))
-}
-
-fn fee_prefix(movement: &Movement) -> String {
-    format!("{}:{}@", movement.kind, movement.reference)
-}
-
-fn fee_reference(movement: &Movement, fee: Money) -> String {
-    format!("{}{}", fee_prefix(movement), fee.minor)
 }
 
 /// Claims a fee of a movement by its total; with the entry, when it is posted in the movement's own.

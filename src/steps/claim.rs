@@ -5,8 +5,10 @@
 
 use crate::error::{Error, Result};
 use crate::event::{Amount, Event, Meaning, Millis, Movement, Role};
+use crate::money::Money;
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
+use crate::store::entities;
 use crate::store::raw::{self, Due, State};
 use crate::store::{Book, Tx};
 use std::sync::Arc;
@@ -85,7 +87,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
     let mode = event.mode.or(source.mode).unwrap_or(crate::event::Mode::Live);
     let book_name = Book {
         tenant: source.tenant.clone(),
-        provider: source.recipe.provider.clone(),
+        provider: source.recipe.keyed_as().to_owned(),
         provider_account: event.provider_account.clone().unwrap_or_default(),
         mode,
     };
@@ -101,7 +103,13 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
     let (movements, entities) = match &event.meaning {
         Meaning::Effects { movements, entities } => (movements, entities),
         Meaning::Ignored(why) => return end(State::Ignored, why),
-        Meaning::Parked(why) => return end(State::Parked, why),
+        Meaning::Parked(why) => {
+            // States are no money: those that could be read need not wait for a person.
+            for state in &event.states_of_parked {
+                entities::put(tx, book, state, event.occurred_at.unwrap_or(due.received_at), due.id)?;
+            }
+            return end(State::Parked, why);
+        }
         Meaning::Fetch(what) => {
             return end(State::Parked, &format!("needs {what} fetched: give the source an api_key"));
         }
@@ -109,7 +117,8 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
     if !source.trusts_unsigned_fields && movements.iter().any(|m| m.unconfirmed) {
         return end(
             State::Parked,
-            "the signature does not cover the amount: give the source an api_key, or set trust_unsigned_fields",
+            "the signature does not cover the amount, and nothing confirms it: give the source an api_key, or set \
+             trust_unsigned_fields",
         );
     }
     let mut stopped = None;
@@ -133,7 +142,14 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         (_, Some(Stop(state, reason))) => return end(state, &reason),
         (won, None) => won?,
     };
-    let only_known = !plan.is_empty() && plan.iter().all(|p| matches!(p, Planned::Known(m) if m.fee.is_none()));
+    let mut only_known = !plan.is_empty();
+    for planned in &plan {
+        only_known = only_known
+            && match planned {
+                Planned::Known(movement) => !brings_a_fee(tx, book, movement)?,
+                _ => false,
+            };
+    }
     if only_known && entities.is_empty() {
         if let Some(key) = &event_key {
             claims::done(tx, book, claims::EVENT, key, due.id, None)?;
@@ -157,6 +173,22 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
 }
 
 type Keys = (Option<String>, Vec<Planned>);
+
+/// Does this repeat of a movement name a fee that nobody has named yet?
+fn brings_a_fee(tx: &Tx, book: i64, movement: &Movement) -> Result<bool> {
+    let Some(fee) = movement.fee else { return Ok(false) };
+    Ok(claims::find(tx.conn, book, "fee", &fee_reference(movement, fee))?.is_none_or(|claim| !claim.done))
+}
+
+/// The reference of a movement's fees, before their totals.
+pub(super) fn fee_prefix(movement: &Movement) -> String {
+    format!("{}:{}@", movement.kind, movement.reference)
+}
+
+/// The reference of a fee: its movement and the total that the provider names.
+pub(super) fn fee_reference(movement: &Movement, fee: Money) -> String {
+    format!("{}{}", fee_prefix(movement), fee.minor)
+}
 
 /// The event key first, then each movement's.
 fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Result<std::result::Result<Keys, Stop>> {
