@@ -65,6 +65,15 @@ impl Counts {
     }
 }
 
+/// Which threads run. All of them, but for measuring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Read, claim and apply.
+    pub apply: bool,
+    /// Deliver the outbox.
+    pub deliver: bool,
+}
+
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -96,7 +105,7 @@ impl Engine {
     }
 
     /// Releases what the process before had claimed and starts the threads.
-    pub fn start(&self, waking: Waking) -> Result<()> {
+    pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
         let released = sweep::at_start(&self.shared.store)?;
         if released > 0 {
             log::info!("{released} events of the process before are taken up again");
@@ -106,9 +115,13 @@ impl Engine {
         };
         let mut threads = self.threads.lock().expect("no panic while it is held");
         let (shared, Waking { worker, sender }) = (self.shared.clone(), waking);
-        threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        if parts.apply {
+            threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        }
         let shared = self.shared.clone();
-        threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        if parts.deliver {
+            threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        }
         Ok(())
     }
 

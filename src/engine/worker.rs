@@ -44,6 +44,15 @@ struct LastRead {
     events: Vec<Event>,
 }
 
+/// The bytes of a raw event that is taken up.
+enum Bytes {
+    Here(Body),
+    /// Those of the one taken before it: the same batch.
+    AsBefore,
+    /// Past their retention, or erased.
+    Gone,
+}
+
 struct Worker<'a> {
     shared: &'a Arc<Shared>,
     finished_in: Receiver<Finished>,
@@ -142,10 +151,13 @@ impl Worker<'_> {
         let (taken, last) = self.shared.store.read(|conn| {
             let due = raw::due(conn, clock::steady(), from, BATCH)?;
             let last = due.last().map(|d| (d.due_at, d.id));
-            let mut taken: Vec<(Due, Option<Body>)> = Vec::with_capacity(due.len());
+            let mut taken: Vec<(Due, Bytes)> = Vec::with_capacity(due.len());
             for one in due.into_iter().filter(|d| !in_flight.contains(&d.id)).take(limit) {
                 let known = loaded == Some(one.body) && one.item > 0;
-                let body = if known { None } else { raw::body(conn, one.body)? };
+                let body = match known {
+                    true => Bytes::AsBefore,
+                    false => raw::body(conn, one.body)?.map_or(Bytes::Gone, Bytes::Here),
+                };
                 loaded = Some(one.body);
                 taken.push((one, body));
             }
@@ -169,7 +181,7 @@ impl Worker<'_> {
     }
 
     /// One event of the backlog of an unclean stop: counted first, followed to its end before the next.
-    fn take_carefully(&mut self, taken: Vec<(Due, Option<Body>)>) -> Result<bool> {
+    fn take_carefully(&mut self, taken: Vec<(Due, Bytes)>) -> Result<bool> {
         let Some((due, _)) = taken.first() else { return Ok(false) };
         let id = due.id;
         if id > self.careful_until {
@@ -191,8 +203,7 @@ impl Worker<'_> {
     }
 
     /// Reads a batch and hands its claims to the gate, which goes on to apply.
-    fn take(&mut self, taken: Vec<(Due, Option<Body>)>, counted: bool) {
-        fault::point("before_read");
+    fn take(&mut self, taken: Vec<(Due, Bytes)>, counted: bool) {
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
@@ -206,7 +217,7 @@ impl Worker<'_> {
     }
 
     /// What the gate is to be asked; `None`: the fetchers have it now.
-    fn ask(&mut self, due: Due, body: Option<Body>, counted: bool) -> Option<Ask> {
+    fn ask(&mut self, due: Due, body: Bytes, counted: bool) -> Option<Ask> {
         let tried = due.attempts - u32::from(counted);
         if APPLY.exhausted(tried) {
             let why = format!("given up after {tried} attempts");
@@ -216,21 +227,25 @@ impl Worker<'_> {
             let why = format!("its source {} is no longer in the configuration", due.source);
             return Some(Ask::End(due.id, State::Parked, why));
         };
+        fault::point("before_read");
         let read = catch_unwind(AssertUnwindSafe(|| {
             let last = self.last_read.take().filter(|last| last.body == due.body && due.item > 0);
             let events = match (last, body) {
                 (Some(last), _) => last.events,
-                (None, Some(body)) => read::events(&source, &body, due.origin, due.received_at),
-                (None, None) => return None,
+                (None, Bytes::Here(body)) => read::events(&source, &body, due.origin, due.received_at),
+                (None, Bytes::AsBefore) => return Err(Ask::Wait(due.id, 0, "to be read again")),
+                (None, Bytes::Gone) => {
+                    return Err(Ask::End(due.id, State::Dead, "its bytes are past their retention".into()));
+                }
             };
             let read = read::one(&events, due.item);
             if events.len() > 1 {
                 self.last_read = Some(LastRead { body: due.body, events });
             }
-            Some(read)
+            Ok(read)
         }));
         Some(match read {
-            Ok(Some(Read::Event(event))) => {
+            Ok(Ok(Read::Event(event))) => {
                 let prepared = Box::new(Prepared { due, source, event: *event, counted });
                 if !fetch::is_needed(&prepared.source, &prepared.event) {
                     return Some(Ask::Claim(prepared));
@@ -240,8 +255,8 @@ impl Worker<'_> {
                     Err(task) => Ask::Wait(task.prepared.due.id, FETCHERS_BUSY, "waits for its turn to be fetched"),
                 }
             }
-            Ok(Some(Read::Batch(items))) => Ask::Split(due.id, items),
-            Ok(None) => Ask::End(due.id, State::Dead, "its bytes are past their retention".into()),
+            Ok(Ok(Read::Batch(items))) => Ask::Split(due.id, items),
+            Ok(Err(ask)) => ask,
             Err(_) => Ask::Fail(due.id, tried + 1, counted, "reading it panicked".into()),
         })
     }

@@ -16,6 +16,7 @@ use crate::store::{Tx, claims, outbox, raw};
 /// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
 /// it to somebody else.
 pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
+    fault::point_for("apply", won.event.id.as_deref());
     let mut posted = Vec::new();
     for planned in &won.plan {
         match planned {

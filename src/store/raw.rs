@@ -144,16 +144,21 @@ const COMPRESS_FROM: usize = 512;
 
 impl StoredBody {
     /// Packs the bytes of a delivery. They come back exactly as they were ([`body`]).
-    pub fn pack(bytes: Vec<u8>) -> StoredBody {
+    pub fn pack(bytes: &[u8]) -> StoredBody {
         use sha2::{Digest as _, Sha256};
-        let sha256 = Sha256::digest(&bytes).into();
+        let sha256 = Sha256::digest(bytes).into();
         if bytes.len() >= COMPRESS_FROM
-            && let Some(packed) = compress(&bytes)
+            && let Some(packed) = compress(bytes)
             && packed.len() < bytes.len()
         {
             return StoredBody { codec: 1, bytes: packed, sha256 };
         }
-        StoredBody { codec: 0, bytes, sha256 }
+        StoredBody { codec: 0, bytes: bytes.to_vec(), sha256 }
+    }
+
+    /// How many bytes it takes.
+    pub fn stored(&self) -> usize {
+        self.bytes.len()
     }
 }
 
@@ -182,7 +187,7 @@ fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
 impl NewRaw {
     /// About how many bytes its row takes.
     pub fn stored_len(&self) -> usize {
-        self.body.bytes.len() + self.headers.len() + self.query.len() + 64
+        self.body.stored() + self.headers.len() + self.query.len() + 64
     }
 }
 
@@ -274,6 +279,13 @@ pub fn get(conn: &Connection, id: i64) -> Result<Option<Due>> {
 pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
     Ok(conn
         .prepare_cached("SELECT min(due_at) FROM postonce_raw_events WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
+}
+
+/// How many raw events wait or are under way.
+pub fn waiting(conn: &Connection) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL")?
         .query_row([], |r| r.get(0))?)
 }
 
