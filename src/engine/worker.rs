@@ -431,7 +431,8 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
             for (id, came) in std::mem::take(&mut *came.lock().expect("no panic while it is held")) {
                 match came {
                     Came::Ended(state) => shared.ended(id, state),
-                    Came::PutBack | Came::Won(_) | Came::Waits => {
+                    Came::Waits => {}
+                    Came::PutBack | Came::Won(_) => {
                         shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }
                 }
@@ -449,7 +450,8 @@ fn apply_one(tx: &Tx, won: &Won, alone: bool) -> Result<Came> {
             .unwrap_or_else(|_| Err(Error::Apply("the apply panicked".into())))
     });
     match applied {
-        Ok(()) => Ok(Came::Ended(State::Done)),
+        Ok(State::Received) => Ok(Came::Waits),
+        Ok(state) => Ok(Came::Ended(state)),
         Err(Error::LostClaim) => {
             log::warn!("raw event {}: the claim was taken by somebody else; nothing was written", won.raw_event);
             Ok(Came::PutBack)

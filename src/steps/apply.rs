@@ -3,7 +3,7 @@
 //! Runs in one savepoint of the write transaction: entry, postings, balances, entity states, the rule's own effects and
 //! the outbox rows appear together with the end of the claim, or not at all. Never sends anything.
 
-use super::claim::{CORRECTION, Planned, Won, fee_prefix, fee_reference, key_reference};
+use super::claim::{CORRECTION, Planned, Won, fee_prefix, fee_reference, key_reference, wait, waits_for};
 use crate::error::Result;
 use crate::event::{Amount, EntityState, Meaning, Movement};
 use crate::fault;
@@ -11,11 +11,12 @@ use crate::money::Money;
 use crate::postings::{self, Code, Rule};
 use crate::store::entities::{self, Moved};
 use crate::store::ledger::{self, AccountKey, NewEntry, NewPosting};
+use crate::store::raw::State;
 use crate::store::{Tx, claims, outbox, raw};
 
 /// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
-/// it to somebody else.
-pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
+/// it to somebody else. Gives the state that the event is in now.
+pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
     fault::point_for("apply", won.event.id.as_deref());
     let mut posted = Vec::new();
     for planned in &won.plan {
@@ -25,7 +26,7 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
             Planned::Known(movement) => {
                 late_fee(tx, won, movement)?;
             }
-            Planned::Nothing(_) => {}
+            Planned::Nothing(_) | Planned::Waits(_) => {}
         }
     }
     let mut superseded = None;
@@ -38,16 +39,37 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
     }
     won.source.run_effects(tx, won, &posted)?;
     messages(tx, won, &posted)?;
+    let waiting: Vec<&Movement> = won.plan.iter().filter_map(Planned::waiting).collect();
+    if !waiting.is_empty() {
+        return park(tx, won, &waiting);
+    }
     if let Some(key) = &won.event_key {
         claims::done(tx, won.book, claims::EVENT, key, won.raw_event, posted.first().and_then(|(id, _)| *id))?;
     }
     fault::point("after_effect");
     raw::done(tx, won.raw_event, won.fence)?;
-    match superseded {
-        Some((EntityState { kind, id, .. }, by)) => {
-            raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))
-        }
-        None => Ok(()),
+    if let Some((EntityState { kind, id, .. }, by)) = superseded {
+        raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))?;
+    }
+    Ok(State::Done)
+}
+
+/// A part of the event waits for what it takes back: its key stays open, and it comes again once that is posted.
+fn park(tx: &Tx, won: &Won, waiting: &[&Movement]) -> Result<State> {
+    let mut still = false;
+    for movement in waiting {
+        still |= wait(tx, won.book, movement, won.raw_event)?;
+    }
+    let why = waits_for(waiting);
+    fault::point("after_effect");
+    let ours = match still {
+        true => raw::end(tx, won.raw_event, State::Parked, &why, Some(won.fence))?,
+        false => raw::put_back(tx, won.raw_event, 0, &why, Some(won.fence))?,
+    };
+    match (ours, still) {
+        (false, _) => Err(crate::error::Error::LostClaim),
+        (true, true) => Ok(State::Parked),
+        (true, false) => Ok(State::Received),
     }
 }
 
@@ -88,7 +110,9 @@ fn post(tx: &Tx, won: &Won, movement: &Movement) -> Result<Option<i64>> {
     if let (Some(journal), Some(fee)) = (journal, movement.fee) {
         claim_fee(tx, won, movement, fee, fee.minor, Some(journal))?;
     }
-    claims::wake(tx, won.book, &movement.kind, &movement.reference)?;
+    for name in movement.aliases.iter().chain([&movement.reference]) {
+        claims::wake(tx, won.book, &movement.kind, name)?;
+    }
     Ok(journal)
 }
 

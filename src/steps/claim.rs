@@ -66,6 +66,8 @@ pub enum Planned {
     Nothing(Movement),
     /// It is posted already; at most a fee was not known then.
     Known(Movement),
+    /// It waits for the movement that it takes back; the rest of the event does not.
+    Waits(Movement),
     /// A mere announcement is posted; the owner of the money names another amount: post the difference.
     Correct(Movement, i64),
 }
@@ -133,9 +135,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         (_, Some(Stop(State::Parked, reason))) => {
             // It waits for a movement that has not come: noted outside of the savepoint that was undone.
             for movement in movements {
-                if let Some(prior) = &movement.if_prior {
-                    claims::wait_for(tx, book, prior, &movement.reference, due.id)?;
-                }
+                wait(tx, book, movement, due.id)?;
             }
             return end(State::Parked, &reason);
         }
@@ -147,8 +147,16 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         only_known = only_known
             && match planned {
                 Planned::Known(movement) => !brings_a_fee(tx, book, movement)?,
+                Planned::Waits(_) => true,
                 _ => false,
             };
+    }
+    let waiting: Vec<&Movement> = plan.iter().filter_map(Planned::waiting).collect();
+    if only_known && entities.is_empty() && !waiting.is_empty() {
+        for movement in &waiting {
+            wait(tx, book, movement, due.id)?;
+        }
+        return end(State::Parked, &waits_for(&waiting));
     }
     if only_known && entities.is_empty() {
         if let Some(key) = &event_key {
@@ -173,6 +181,33 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
 }
 
 type Keys = (Option<String>, Vec<Planned>);
+
+impl Planned {
+    /// The movement that waits, if it does.
+    pub fn waiting(&self) -> Option<&Movement> {
+        match self {
+            Planned::Waits(movement) => Some(movement),
+            _ => None,
+        }
+    }
+}
+
+/// Why an event is parked until something else comes, in words.
+pub(super) fn waits_for(waiting: &[&Movement]) -> String {
+    let names: Vec<String> =
+        waiting.iter().map(|m| format!("{} {}", m.if_prior.as_deref().unwrap_or("movement"), m.reference)).collect();
+    format!("waits for the {} that it takes back", names.join(", the "))
+}
+
+/// Notes what a movement waits for. `false`: it is posted, there is nothing to wait for.
+pub(super) fn wait(tx: &Tx, book: i64, movement: &Movement, raw_event: i64) -> Result<bool> {
+    let Some(prior) = &movement.if_prior else { return Ok(false) };
+    if claims::find(tx.conn, book, prior, &movement.reference)?.is_some_and(|claim| claim.done) {
+        return Ok(false);
+    }
+    claims::wait_for(tx, book, prior, &movement.reference, raw_event)?;
+    Ok(true)
+}
 
 /// Does this repeat of a movement name a fee that nobody has named yet?
 fn brings_a_fee(tx: &Tx, book: i64, movement: &Movement) -> Result<bool> {
@@ -215,8 +250,12 @@ fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Resul
             && !here(prior)
             && !claims::find(tx.conn, book, prior, &movement.reference)?.is_some_and(|row| row.done)
         {
-            let reason = format!("waits for the {prior} {} that it takes back", movement.reference);
-            return Ok(Err(Stop(State::Parked, reason)));
+            // Code that is not ours sees an event once, and so whole.
+            if movements.iter().all(|m| m.if_prior.is_some()) || prepared.source.has_effects() {
+                return Ok(Err(Stop(State::Parked, waits_for(&[movement]))));
+            }
+            plan.push(Planned::Waits(movement.clone()));
+            continue;
         }
         if here(&movement.kind) {
             continue; // named twice in one event

@@ -9,5 +9,6 @@ mod crash;
 mod harness;
 mod plans;
 mod power;
+mod scenarios;
 mod spine;
 mod torture;
