@@ -11,7 +11,9 @@ use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
 use crate::store::Options;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +51,11 @@ impl Server {
         engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
-        let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
+        let hooks = Arc::new(Hooks {
+            shared: engine.shared().clone(),
+            base: base.trim_end_matches('/').to_owned(),
+            hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
+        });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
@@ -107,7 +113,11 @@ fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
 struct Hooks {
     shared: Arc<Shared>,
     base: String,
+    hints: DefaultDirectRateLimiter,
 }
+
+/// How many refused requests a second are looked at with the secrets of the other sources.
+const HINTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 const PREFIX: &str = "/webhooks/";
 
@@ -170,10 +180,13 @@ impl Hooks {
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
     fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
         let now = crate::clock::wall();
+        // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
+        let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
         let other = self
             .shared
             .sources
             .values()
+            .take(others)
             .filter(|other| other.name != source.name)
             .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));

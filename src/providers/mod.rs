@@ -39,6 +39,9 @@ pub struct Recipe {
     /// Requests that are answered at once and are no events.
     #[serde(default)]
     pub handshake: Vec<handshake::Handshake>,
+    /// What a delivery that is kept is answered with, where the provider waits for certain words.
+    #[serde(default)]
+    pub reply: Option<ReplySpec>,
     /// What every event has.
     #[serde(default)]
     pub event: EventRules,
@@ -80,6 +83,21 @@ pub struct Recipe {
     /// How its money looks in the ledger.
     #[serde(default)]
     pub ledger: LedgerFacts,
+}
+
+/// The answer to a delivery that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplySpec {
+    /// Its content type.
+    #[serde(default = "plain_text")]
+    pub content_type: String,
+    /// Its text.
+    pub body: String,
+}
+
+fn plain_text() -> String {
+    "text/plain; charset=utf-8".into()
 }
 
 /// An invented event of a provider.
