@@ -186,6 +186,21 @@ impl Catalog {
         self.files.iter().map(|(name, ..)| name.as_str())
     }
 
+    /// Adds one more file, which wins over one of the same name; gives its name.
+    pub fn add(&mut self, path: &Path) -> Result<String, RecipeError> {
+        let fail = |problem: String| RecipeError { file: path.display().to_string(), problem };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        self.files.retain(|(known, ..)| *known != name);
+        self.files.push((name.clone(), path.display().to_string(), text));
+        Ok(name)
+    }
+
+    /// A file as it is written.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.files.iter().find(|(known, ..)| known == name).map(|(.., text)| text.as_str())
+    }
+
     /// Reads and checks one provider's file; `None` when there is none of that name or alias.
     pub fn recipe(&self, name: &str) -> Option<Result<Recipe, RecipeError>> {
         let direct = self.files.iter().find(|(known, ..)| known == name);
