@@ -71,8 +71,12 @@ CREATE TABLE postonce_events(                -- inserted by claim; replaced when
   event_id    TEXT,
   type        TEXT NOT NULL,
   occurred_at INTEGER,
-  api_version TEXT
+  api_version TEXT,
+  unknown     INTEGER NOT NULL DEFAULT 0 CHECK (unknown IN (0, 1)), -- nobody has a rule for its type
+  -- what proves it: a signature over the whole body, over a part, over nothing of it; or the provider's API
+  proof       TEXT NOT NULL DEFAULT 'body' CHECK (proof IN ('body', 'part', 'nothing', 'fetched'))
 ) STRICT;
+CREATE INDEX postonce_events_unknown ON postonce_events(book, type) WHERE unknown = 1;
 
 -- 3. Who may act, once -----------------------------------------------------------------------------------------------
 

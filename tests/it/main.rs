@@ -13,5 +13,6 @@ mod inside;
 mod latency;
 mod plans;
 mod power;
+mod scenarios;
 mod spine;
 mod torture;
