@@ -13,6 +13,7 @@ pub mod listing;
 mod open;
 pub mod outbox;
 pub mod raw;
+pub mod settlement;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
