@@ -465,3 +465,15 @@ CREATE TRIGGER postonce_bodies_evidence BEFORE UPDATE OF body ON postonce_bodies
   OR EXISTS (SELECT 1 FROM postonce_discrepancies d JOIN postonce_journal j ON j.id = d.entry JOIN postonce_raw_events r ON r.id = j.raw_event
     WHERE d.state <> 'RESOLVED' AND ifnull(r.body, r.id) = OLD.id))
   BEGIN SELECT RAISE(ABORT, 'evidence of an open discrepancy'); END;
+
+-- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
+
+CREATE TABLE IF NOT EXISTS postonce_once(    -- inserted by apply_once with the work that it stands for; kept
+  key    TEXT NOT NULL PRIMARY KEY CHECK (key <> ''),
+  at     INTEGER NOT NULL,
+  result TEXT                                -- JSON; NULL only inside the transaction that does the work
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS postonce_once_kept BEFORE DELETE ON postonce_once WHEN OLD.result IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'what was done once is never forgotten'); END;
+CREATE TRIGGER IF NOT EXISTS postonce_once_fixed BEFORE UPDATE ON postonce_once WHEN OLD.result IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'what was done once is never changed'); END;
