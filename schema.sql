@@ -409,9 +409,12 @@ CREATE TABLE postonce_settled(               -- inserted by reconcile: exclusive
   book     INTEGER NOT NULL,
   line_ref TEXT NOT NULL,                    -- the same line again is the same line; another line for this entry is a duplicate
   line     INTEGER,                          -- postonce_report_lines; NULL: a person accepted that there is none
+  rule     TEXT,                             -- how they met, where it was not by name
   run      INTEGER,
   at       INTEGER NOT NULL
 ) STRICT;
+-- a line that met its entry by name meets it by name again; only the others are looked up by the line
+CREATE UNIQUE INDEX postonce_settled_by_line ON postonce_settled(book, line_ref) WHERE rule IS NOT NULL;
 CREATE TRIGGER postonce_settled_expected BEFORE INSERT ON postonce_settled
   WHEN NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.entry AND book = NEW.book AND settles = 1)
   BEGIN SELECT RAISE(ABORT, 'this entry expects no settlement'); END;

@@ -4,6 +4,7 @@
 //! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
 //! out while a transaction is open.
 
+mod access;
 pub mod check;
 pub mod claims;
 pub mod entities;
@@ -19,6 +20,7 @@ pub mod settlement;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
+pub use access::{Access, Beside, Pour};
 use gate::Gate;
 pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};

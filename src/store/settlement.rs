@@ -4,6 +4,7 @@
 //! written in chunks by the caller, in the order of their keys, so that no chunk holds the write lock for long.
 
 pub mod discrepancies;
+pub mod feed;
 pub mod reports;
 pub mod runs;
 pub mod trend;
@@ -57,4 +58,49 @@ pub fn undrained(conn: &Connection, source: &str, before: Millis) -> Result<i64>
              WHERE r.due_at IS NOT NULL AND r.state IN ('RECEIVED', 'CLAIMED') AND s.name = ?1 AND r.received_at < ?2",
         )?
         .query_row(params![source, before], |r| r.get(0))?)
+}
+
+/// What of a source waits for a person, with its bytes, the newest first: where a missing movement may be.
+pub fn waiting_bodies(conn: &Connection, source: &str, most: u32) -> Result<Vec<(i64, Vec<u8>)>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT r.id, ifnull(r.body, r.id) FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
+         WHERE r.state IN ('PARKED', 'CONFLICT', 'DEAD') AND s.name = ?1 ORDER BY r.id DESC LIMIT ?2",
+    )?;
+    let ids: Vec<(i64, i64)> =
+        statement.query_map(params![source, most], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    let mut found = Vec::with_capacity(ids.len());
+    for (id, body) in ids {
+        if let Some(body) = crate::store::raw::body(conn, body)? {
+            found.push((id, body.bytes));
+        }
+    }
+    Ok(found)
+}
+
+/// The state of a raw event with its reason.
+pub fn state_of(conn: &Connection, raw_event: i64) -> Result<Option<(String, Option<String>)>> {
+    Ok(conn
+        .prepare_cached("SELECT state, reason FROM postonce_raw_events WHERE id = ?1")?
+        .query_row([raw_event], |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?)
+}
+
+/// How many of these raw events still wait to be read and applied.
+pub fn still_waiting(conn: &Connection, raw_events: &[i64]) -> Result<usize> {
+    let mut statement = conn.prepare_cached("SELECT due_at IS NOT NULL FROM postonce_raw_events WHERE id = ?1")?;
+    let mut waiting = 0;
+    for id in raw_events {
+        waiting += usize::from(statement.query_row([id], |r| r.get::<_, bool>(0)).optional()?.unwrap_or(false));
+    }
+    Ok(waiting)
+}
+
+/// When deliveries of a source came, the newest first: what its silence is judged by.
+pub fn arrivals(conn: &Connection, source: &str, most: u32) -> Result<Vec<Millis>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT r.received_at FROM postonce_raw_events r
+         WHERE r.source = (SELECT id FROM postonce_sources WHERE name = ?1) AND r.origin = 'webhook' ORDER BY r.id DESC LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![source, most], |r| r.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -278,16 +278,18 @@ pub struct NewSettled {
     pub entry: i64,
     /// The line.
     pub line: i64,
+    /// How they met, where it was not by name.
+    pub rule: Option<&'static str>,
 }
 
 /// Settles a chunk of entries for good. One that is settled already stays as it is.
 pub fn settle(tx: &Tx, book: i64, run: i64, pairs: &[NewSettled]) -> Result<()> {
     let mut statement = tx.conn.prepare_cached(
-        "INSERT INTO postonce_settled(entry, book, line_ref, line, run, at)
-         SELECT ?1, ?2, line_ref, id, ?4, ?5 FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
+        "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
+         SELECT ?1, ?2, line_ref, id, ?6, ?4, ?5 FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
     )?;
     for pair in pairs {
-        statement.execute(params![pair.entry, book, pair.line, run, tx.now])?;
+        statement.execute(params![pair.entry, book, pair.line, run, tx.now, pair.rule])?;
     }
     Ok(())
 }
