@@ -2,16 +2,16 @@
 //!
 //! Turns requests into deliveries and outcomes into answers. Never 2xx without a durable row; never 3xx.
 
+use crate::answer::answer;
+pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
-use crate::engine::{self, Engine, Shared};
+use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
+use crate::rates::Rates;
 use crate::source::Source;
-use crate::steps::receive::{Received, receive};
 use crate::store::Options;
-use crate::store::gate::Intake;
-use crate::store::raw::NewRaw;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,11 @@ pub struct Server {
 impl Server {
     /// Opens the file, starts the threads, listens.
     pub fn start(loaded: &Loaded, options: &Options) -> Result<Server> {
+        Server::start_with(loaded, options, Parts::ALL)
+    }
+
+    /// The same with some of its threads only: for measuring one thing at a time.
+    pub fn start_with(loaded: &Loaded, options: &Options, parts: Parts) -> Result<Server> {
         let (sources, endpoints) = engine::build(loaded).map_err(|faults| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Error::refused(
@@ -42,10 +47,14 @@ impl Server {
         let operator = listen(config.operator.listen, "operator")?;
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
-        engine.start(waking)?;
+        engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
-        let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
+        let hooks = Arc::new(Hooks {
+            shared: engine.shared().clone(),
+            base: base.trim_end_matches('/').to_owned(),
+            rates: Rates::new(engine.shared().sources.values()),
+        });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
@@ -103,6 +112,7 @@ fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
 struct Hooks {
     shared: Arc<Shared>,
     base: String,
+    rates: Rates,
 }
 
 const PREFIX: &str = "/webhooks/";
@@ -130,6 +140,9 @@ impl Hooks {
                 "this address is not in the source's allow_from",
             ));
         }
+        if let Some(answer) = self.rates.source_takes(&source.name) {
+            return Route::Answer(answer);
+        }
         match head.body_length() {
             Some(length) if length > source.body_max => {
                 let what = format!("the body has {length} bytes; source {} takes {}", source.name, source.body_max);
@@ -154,45 +167,27 @@ impl Hooks {
             headers: &headers,
             body,
         };
-        let response = match receive(source, &delivery) {
-            Received::Keep(raw) => return self.keep(raw, reply),
-            Received::Handshake(answer) => {
-                Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
-            }
-            Received::Refused(refusal) => {
-                self.note_refusal(source, &refusal, &delivery, client);
-                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-                problem(status, refusal.reason.as_str(), &refusal.about)
-            }
-            Received::UnknownEncoding(encoding) => {
-                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
-                problem(415, "unknown_encoding", &what)
-            }
-            Received::TooLarge => problem(413, "body_too_large", "the body unpacks to more than the source takes"),
-            Received::BadGzip => problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"),
-        };
-        reply.send(response);
+        answer(
+            &self.shared,
+            source,
+            &delivery,
+            |refusal| self.note_refusal(source, refusal, &delivery, client),
+            Box::new(move |response| reply.send(response)),
+        );
     }
 
-    /// Hands a genuine body to the disk; the answer follows once it is durable, or cannot be.
-    fn keep(&self, raw: NewRaw, reply: Reply) {
-        let shared = self.shared.clone();
-        let done = Box::new(move |kept: Result<i64>| {
-            reply.send(match kept {
-                Ok(id) => {
-                    shared.wake();
-                    Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
-                }
-                Err(error) => problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5"),
-            });
-        });
-        if let Err((unkept, error)) = self.shared.store.gate().keep(Intake { raw, done }) {
-            (unkept.done)(Err(error));
+    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name. An address that sends
+    /// too many of them gets another answer, and no more lines.
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        delivery: &Delivery,
+        client: &Client,
+    ) -> Option<Response> {
+        if let Some(answer) = self.rates.failed(client.address) {
+            return Some(answer);
         }
-    }
-
-    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
         let now = crate::clock::wall();
         let other = self
             .shared
@@ -209,12 +204,8 @@ impl Hooks {
             refusal.about,
             delivery.body.len()
         );
+        None
     }
-}
-
-/// An answer that says what is wrong, in JSON.
-pub(crate) fn problem(status: u16, code: &str, what: &str) -> Response {
-    Response::json(status, serde_json::json!({ "error": code, "message": what }).to_string().into_bytes())
 }
 
 /// Where the demo and `init` put things when nobody says otherwise.

@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Take up now what was claimed and never finished, in a server that is not running.
     Sweep(Database),
+    /// Measure this machine: ratios against plain SQLite in one run.
+    Bench(Bench),
     /// The proof on your own machine: a day of events under kills and duplicates. Exits 0 when nothing is lost or doubled.
     Torture(Torture),
     /// The version, and that of SQLite.

@@ -4,6 +4,7 @@
 
 mod args;
 
+mod bench;
 mod check;
 mod init;
 mod list;
@@ -52,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Entities(args) => list::entities(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
+        Command::Bench(args) => bench::run(args),
         Command::Torture(args) => torture::run(args),
         Command::Version => output::version(),
     };

@@ -3,7 +3,7 @@
 
 use crate::harness::{Folder, SECRET, eventually, sign, stripe};
 use postonce::config::Loaded;
-use postonce::engine::{self, Engine, Waking};
+use postonce::engine::{self, Engine, Parts, Waking};
 use postonce::error::Error;
 use postonce::event::Meaning;
 use postonce::providers::signature::Delivery;
@@ -45,7 +45,7 @@ impl Inside {
     /// With an effect, and started.
     pub fn start(effect: Option<Effect>) -> Inside {
         let (inside, waking) = Inside::open(|source| effect.into_iter().for_each(|e| source.add_effect(e)));
-        inside.engine.start(waking).unwrap();
+        inside.engine.start(waking, Parts::ALL).unwrap();
         inside
     }
 
@@ -142,7 +142,7 @@ fn p99(mut times: Vec<Duration>) -> Duration {
 
 #[test]
 fn an_apply_over_its_budget_is_interrupted_and_no_answer_waits_for_it() {
-    let heavy: Effect = Box::new(|tx, _, _| {
+    let heavy: Effect = Arc::new(|tx, _| {
         tx.conn.execute_batch("CREATE TABLE IF NOT EXISTS app(x); INSERT INTO app VALUES (1)")?;
         Ok(tx.conn.query_row(HEAVY, [], |_| Ok(()))?)
     });
@@ -171,9 +171,9 @@ fn an_apply_over_its_budget_is_interrupted_and_no_answer_waits_for_it() {
 
 #[test]
 fn an_effect_that_fails_or_panics_undoes_everything_and_hurts_nobody_else() {
-    let moody: Effect = Box::new(|tx, won, _| {
+    let moody: Effect = Arc::new(|tx, now| {
         tx.conn.execute_batch("CREATE TABLE IF NOT EXISTS app(x); INSERT INTO app VALUES (1)")?;
-        match won.event.id.as_deref() {
+        match now.won.event.id.as_deref() {
             Some("evt_error") => Err(Error::Apply("no such customer".into())),
             Some("evt_panic") => panic!("a bug of the app"),
             _ => Ok(()),

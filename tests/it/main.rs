@@ -4,6 +4,8 @@
 //! One file a topic. Tests wait for facts, never for time; a failure prints the command, the server's log and the state
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
+mod bundled;
+mod cases;
 mod cases_money;
 mod cases_store;
 mod cases_wire;
@@ -15,4 +17,5 @@ mod latency;
 mod plans;
 mod power;
 mod spine;
+mod tidy;
 mod torture;
