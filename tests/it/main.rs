@@ -5,6 +5,9 @@
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
 mod bundled;
+mod cases;
+mod cases_money;
+mod cases_store;
 mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
@@ -15,4 +18,5 @@ mod plans;
 mod power;
 mod scenarios;
 mod spine;
+mod tidy;
 mod torture;
