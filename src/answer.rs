@@ -7,6 +7,7 @@ use crate::config::Ack;
 use crate::edge::Response;
 use crate::engine::{Shared, Told};
 use crate::error::{Error, Result};
+use crate::fault;
 use crate::providers::ReplySpec;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
@@ -19,14 +20,16 @@ use std::sync::Arc;
 /// Takes the answer, once, on whatever thread has it.
 pub type Answering = Box<dyn FnOnce(Response) + Send>;
 
-/// Receives a delivery and answers it. `refused` is told of a signature that does not hold, before the answer.
+/// Receives a delivery and answers it. `refused` is told of a signature that does not hold, and may give an answer of its
+/// own.
 pub fn answer(
     shared: &Arc<Shared>,
     source: &Source,
     delivery: &Delivery,
-    refused: impl FnOnce(&Refusal),
+    refused: impl FnOnce(&Refusal) -> Option<Response>,
     answering: Answering,
 ) {
+    fault::point("after_read");
     let response = match receive(source, delivery) {
         Received::Keep(raw) => return keep(shared, raw, source, answering),
         Received::Handshake(answer) => {
@@ -36,9 +39,8 @@ pub fn answer(
             Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
         }
         Received::Refused(refusal) => {
-            refused(&refusal);
             let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-            problem(status, refusal.reason.as_str(), &refusal.about)
+            refused(&refusal).unwrap_or_else(|| problem(status, refusal.reason.as_str(), &refusal.about))
         }
         Received::UnknownEncoding(encoding) => {
             let what = format!("the content encoding {encoding:?} is not read here; gzip is");
@@ -69,6 +71,7 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, answering: Answering
             waking.wake();
         }
     });
+    fault::point("before_keep");
     if let Err((unkept, error)) = shared.store.gate().keep(Intake { raw, done }) {
         (unkept.done)(Err(error));
     }

@@ -5,10 +5,11 @@
 use crate::answer::answer;
 pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
+use crate::rates::Rates;
 use crate::source::Source;
 use crate::store::Options;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -55,6 +56,7 @@ impl Server {
             shared: engine.shared().clone(),
             base: base.trim_end_matches('/').to_owned(),
             hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
+            rates: Rates::new(engine.shared().sources.values()),
         });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
@@ -114,6 +116,7 @@ struct Hooks {
     shared: Arc<Shared>,
     base: String,
     hints: DefaultDirectRateLimiter,
+    rates: Rates,
 }
 
 /// How many refused requests a second are looked at with the secrets of the other sources.
@@ -143,6 +146,9 @@ impl Hooks {
                 "address_not_allowed",
                 "this address is not in the source's allow_from",
             ));
+        }
+        if let Some(answer) = self.rates.source_takes(&source.name) {
+            return Route::Answer(answer);
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
@@ -177,8 +183,18 @@ impl Hooks {
         );
     }
 
-    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
+    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name. An address that sends
+    /// too many of them gets another answer, and no more lines.
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        delivery: &Delivery,
+        client: &Client,
+    ) -> Option<Response> {
+        if let Some(answer) = self.rates.failed(client.address) {
+            return Some(answer);
+        }
         let now = crate::clock::wall();
         // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
         let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
@@ -198,6 +214,7 @@ impl Hooks {
             refusal.about,
             delivery.body.len()
         );
+        None
     }
 }
 

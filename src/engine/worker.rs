@@ -192,6 +192,7 @@ impl Worker<'_> {
         }
         if !APPLY.exhausted(due.attempts) {
             self.shared.store.write(move |tx| raw::count_attempt(tx, id))?;
+            fault::point("attempt_counted");
         }
         self.take(
             taken.into_iter().map(|(due, body)| (Due { attempts: due.attempts + 1, ..due }, body)).collect(),

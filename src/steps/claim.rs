@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::{Amount, EntityState, Event, Meaning, Millis, Movement, Role};
+use crate::fault;
 use crate::money::Money;
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
@@ -170,6 +171,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         let names: Vec<String> = movements.iter().map(|m| format!("{} {}", m.kind, m.reference)).collect();
         return end(State::Duplicate, &format!("already posted or under way: {}", names.join(", ")));
     }
+    fault::point("keys_won");
     let fence = raw::claimed(tx, due.id, LEASE, !prepared.counted)?;
     Ok(Claimed::Won(Box::new(Won {
         raw_event: due.id,

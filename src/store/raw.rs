@@ -495,6 +495,12 @@ pub fn release_all(tx: &Tx, longest_wait: Millis) -> Result<usize> {
         .execute(params![tx.due_now, longest_wait])?)
 }
 
+/// When the newest raw event came; 0 when there is none.
+pub fn newest_time(conn: &Connection) -> Result<Millis> {
+    let sql = "SELECT received_at FROM postonce_raw_events ORDER BY id DESC LIMIT 1";
+    Ok(conn.query_row(sql, [], |r| r.get(0)).optional()?.unwrap_or(0))
+}
+
 /// The newest raw event.
 pub fn newest(conn: &Connection) -> Result<i64> {
     Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_raw_events", [], |r| r.get(0))?)

@@ -83,6 +83,7 @@ pub struct Setup {
     config: Option<String>,
     args: Vec<String>,
     env: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
 }
 
 impl Setup {
@@ -109,6 +110,12 @@ impl Setup {
             .arg("--deliver-secret")
             .arg("env:APP_SECRET")
             .env("APP_SECRET", APP_SECRET)
+    }
+
+    /// A file in its folder, where it starts.
+    pub fn file(mut self, name: &str, text: &str) -> Setup {
+        self.files.insert(name.into(), text.into());
+        self
     }
 
     /// An environment variable.
@@ -150,6 +157,10 @@ impl Setup {
         let mut command = postonce();
         command.current_dir(&folder.0).args(["serve", "--database"]).arg(folder.join("postonce.db"));
         command.args(["--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0"]).args(&self.args).envs(&self.env);
+        for (name, text) in &self.files {
+            fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+            fs::write(folder.join(name), text).unwrap();
+        }
         if let Some(text) = &self.config {
             fs::write(folder.join("test.toml"), text).unwrap();
             command.arg("--config").arg(folder.join("test.toml"));

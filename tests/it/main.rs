@@ -5,9 +5,13 @@
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
 mod api;
+mod bundled;
+mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
+mod inside;
+mod latency;
 mod plans;
 mod power;
 mod providers;

@@ -362,7 +362,8 @@ fn a_refusal_names_the_source_whose_secret_it_was_and_a_flood_of_them_does_not()
     let body = stripe::charge("evt_1", "pi_1", 100);
     let began = Instant::now();
     for _ in 0..FLOOD {
-        server.send_with("stripe-acme", other, body.as_bytes(), &[]).is(401);
+        let status = server.send_with("stripe-acme", other, body.as_bytes(), &[]).status;
+        assert!(status == 401 || status == 429, "{status}");
     }
     let seconds = began.elapsed().as_secs() as usize + 1;
     let log = server.log();
