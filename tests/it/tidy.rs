@@ -60,7 +60,8 @@ fn groups() -> Vec<(String, usize)> {
     let mut group = 0;
     let mut modules = Vec::new();
     for line in text.lines() {
-        if let Some(number) = line.strip_prefix("// ").and_then(|l| l.split_once('.')).and_then(|(n, _)| n.parse().ok()) {
+        if let Some(number) = line.strip_prefix("// ").and_then(|l| l.split_once('.')).and_then(|(n, _)| n.parse().ok())
+        {
             group = number;
         } else if let Some(name) = line.strip_prefix("pub mod ").or(line.strip_prefix("mod ")) {
             modules.push((name.trim_end_matches(';').to_owned(), group));
@@ -99,7 +100,15 @@ fn a_module_imports_only_from_its_own_group_and_those_above() {
 #[test]
 fn sql_stands_in_the_store_and_nowhere_else() {
     const WORDS: [&str; 9] = [
-        "SELECT ", "INSERT INTO", "INSERT OR", "UPDATE postonce", "DELETE FROM", "CREATE TABLE", "PRAGMA ", "SAVEPOINT", "BEGIN IMMEDIATE",
+        "SELECT ",
+        "INSERT INTO",
+        "INSERT OR",
+        "UPDATE postonce",
+        "DELETE FROM",
+        "CREATE TABLE",
+        "PRAGMA ",
+        "SAVEPOINT",
+        "BEGIN IMMEDIATE",
     ];
     let mut offenders = Vec::new();
     for file in files("src").iter().filter(|f| !f.path.starts_with("src/store/")) {
@@ -180,7 +189,8 @@ fn nothing_names_the_machine_it_was_written_on() {
 }
 
 /// Files that draw or measure, and touch no amount.
-const FLOATS: &[&str] = &["src/cli/bench", "src/operator/pages/chart", "src/operator/chart", "src/operator/metrics", "src/charts"];
+const FLOATS: &[&str] =
+    &["src/cli/bench", "src/operator/pages/chart", "src/operator/chart", "src/operator/metrics", "src/charts"];
 
 #[test]
 fn no_float_comes_near_an_amount() {
