@@ -426,7 +426,10 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = tx.savepoint(|| (job.run)(&tx));
+            let mut result = tx.savepoint(|| (job.run)(&tx));
+            if matches!(result, Err(Error::Again)) {
+                result = tx.savepoint(|| (job.run)(&tx));
+            }
             if conn.is_autocommit() {
                 self.names.clear();
                 let itself = || Error::LostTransaction("the work ended the transaction itself".into());
