@@ -417,6 +417,11 @@ pub fn entries(conn: &Connection, filter: &EntryFilter, mut each: impl FnMut(Ent
     Ok(())
 }
 
+/// How many entries there are.
+pub fn count(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT count(*) FROM postonce_journal", [], |r| r.get(0))?)
+}
+
 /// The postings of an entry.
 pub fn postings(conn: &Connection, journal: i64) -> Result<Vec<PostingLine>> {
     let mut statement = conn.prepare_cached(
