@@ -5,6 +5,7 @@
 //! do; a wake-up only says "look".
 
 mod answers;
+mod fetcher;
 mod sender;
 mod worker;
 

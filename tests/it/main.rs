@@ -16,6 +16,7 @@ mod inside;
 mod latency;
 mod plans;
 mod power;
+mod scenarios;
 mod spine;
 mod tidy;
 mod torture;
