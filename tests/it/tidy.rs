@@ -100,7 +100,14 @@ fn a_module_imports_only_from_its_own_group_and_those_above() {
 #[test]
 fn sql_stands_in_the_store_and_nowhere_else() {
     const WORDS: [&str; 9] = [
-        "\"SELECT ", "FROM postonce_", "INTO postonce_", "UPDATE postonce_", "INSERT OR", "CREATE TABLE", "\"PRAGMA ", "\"SAVEPOINT",
+        "\"SELECT ",
+        "FROM postonce_",
+        "INTO postonce_",
+        "UPDATE postonce_",
+        "INSERT OR",
+        "CREATE TABLE",
+        "\"PRAGMA ",
+        "\"SAVEPOINT",
         "BEGIN IMMEDIATE",
     ];
     let mut offenders = Vec::new();
