@@ -155,7 +155,8 @@ fn show(args: &Show) -> Done {
     let handshakes: Vec<&str> = recipe.handshake.iter().map(|shake| shake.name.as_str()).collect();
     say("handshakes", handshakes.join(", "));
     let kinds = |all: Vec<(String, String)>| {
-        let all: BTreeSet<String> = all.into_iter().map(|(what, on)| format!("{what}: {on}")).collect();
+        let line = |(what, on): (String, String)| format!("{}: {on}", what.trim_matches('`'));
+        let all: BTreeSet<String> = all.into_iter().map(line).collect();
         all.into_iter().collect::<Vec<_>>()
     };
     let on = |applies: &crate::providers::interpret::grammar::Applies| {

@@ -125,12 +125,14 @@ fn money(movement: &Movement) -> Money {
     Money { minor: movement.amount.minor(), currency: movement.currency }
 }
 
-/// An entry without its postings. The customer of a refund is that of its payment, when the event does not say.
+/// An entry without its postings. The customer of a refund is that of its payment, and of what takes back that of what is
+/// taken back, when the event does not say.
 fn entry(tx: &Tx, won: &Won, movement: &Movement, reference: &str, amount: i64, rule: Rule) -> Result<NewEntry> {
-    let account = match (&movement.account, &movement.parent) {
-        (Some(account), _) => Some(account.clone()),
-        (None, Some(parent)) => customer_of(tx, won.book, parent)?,
-        (None, None) => None,
+    let account = match (&movement.account, &movement.parent, &movement.if_prior) {
+        (Some(account), ..) => Some(account.clone()),
+        (None, Some(parent), _) => customer_of(tx, won.book, "payment", parent)?,
+        (None, None, Some(prior)) => customer_of(tx, won.book, prior, &movement.reference)?,
+        (None, None, None) => None,
     };
     Ok(NewEntry {
         book: won.book,
@@ -153,8 +155,8 @@ fn entry(tx: &Tx, won: &Won, movement: &Movement, reference: &str, amount: i64, 
     })
 }
 
-fn customer_of(tx: &Tx, book: i64, payment: &str) -> Result<Option<String>> {
-    let journal = claims::find(tx.conn, book, "payment", payment)?.and_then(|claim| claim.journal);
+fn customer_of(tx: &Tx, book: i64, kind: &str, reference: &str) -> Result<Option<String>> {
+    let journal = claims::find(tx.conn, book, kind, reference)?.and_then(|claim| claim.journal);
     Ok(match journal {
         Some(id) => ledger::posted(tx.conn, id)?.and_then(|entry| entry.account),
         None => None,

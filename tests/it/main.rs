@@ -4,6 +4,7 @@
 //! One file a topic. Tests wait for facts, never for time; a failure prints the command, the server's log and the state
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
+mod api;
 mod bundled;
 mod cases;
 mod cases_money;
@@ -16,6 +17,7 @@ mod inside;
 mod latency;
 mod plans;
 mod power;
+mod providers;
 mod scenarios;
 mod spine;
 mod tidy;

@@ -3,12 +3,12 @@
 //! The recipes are the built-in ones, with one change: what proves the sender is a token that this file can send, so
 //! that bodies which only the provider can sign go the whole way. Each story has a tenant of its own.
 
+use crate::api::Api;
 use crate::harness::{Server, Setup, Wire};
 use postonce::providers::Catalog;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const TOKEN: &str = "the token of the tests";
 
@@ -99,40 +99,6 @@ struct Story {
     deliver: Vec<Fixture>,
 }
 
-/// A fake API: what each story's objects are, below `/<number of the story>`.
-struct Api {
-    server: Arc<tiny_http::Server>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Api {
-    fn start(answers: BTreeMap<String, String>) -> Api {
-        let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").unwrap());
-        let incoming = server.clone();
-        let thread = std::thread::spawn(move || {
-            for request in incoming.incoming_requests() {
-                let key = request.headers().iter().any(|h| h.field.equiv("Authorization"));
-                let (status, body) = match answers.get(request.url()) {
-                    Some(body) if key => (200, body.as_str()),
-                    Some(_) => (401, r#"{"message":"who asks?"}"#),
-                    None => (404, r#"{"message":"no such object"}"#),
-                };
-                let _ = request.respond(tiny_http::Response::from_string(body).with_status_code(status));
-            }
-        });
-        Api { server, thread: Some(thread) }
-    }
-}
-
-impl Drop for Api {
-    fn drop(&mut self) {
-        self.server.unblock();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// A provider's file whose sender proves itself with a token.
 fn with_token(text: &str) -> String {
     let mut file: toml::Table = text.parse().unwrap();
@@ -167,7 +133,10 @@ fn tell(stories: &[Story]) -> (Server, Vec<Outcome>) {
             answers.extend(fixture.objects().into_iter().map(|(path, body)| (format!("/{at}{path}"), body)));
         }
     }
-    let api = Api::start(answers);
+    let api = Api::with(Box::new(move |path| match answers.get(path) {
+        Some(body) => (200, body.clone()),
+        None => (404, r#"{"message":"no such object"}"#.to_owned()),
+    }));
     let mut config = format!("providers_dir = {:?}\n", folder.join("").display().to_string());
     for (at, story) in stories.iter().enumerate() {
         let first = &story.deliver[0];
@@ -177,7 +146,7 @@ fn tell(stories: &[Story]) -> (Server, Vec<Outcome>) {
             provider.provider
         ));
         if provider.api.is_some() {
-            let base = format!("http://{}/{at}", api.server.server_addr());
+            let base = format!("{}/{at}", api.base());
             config.push_str(&format!("api_key = \"env:KEY\"\napi_base = \"{base}\"\n"));
         }
         if let Some(options) = first.expected["options"].as_object() {
