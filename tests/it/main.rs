@@ -4,6 +4,7 @@
 //! One file a topic. Tests wait for facts, never for time; a failure prints the command, the server's log and the state
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
+mod beside;
 mod bundled;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
