@@ -5,6 +5,7 @@
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
 mod api;
+mod beside;
 mod bundled;
 mod cases;
 mod cases_money;
