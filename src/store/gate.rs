@@ -133,6 +133,7 @@ impl Gate {
             file: None,
             log: None,
             free_seen: None,
+            fold_again_at: None,
             answers: answering(),
         };
         let thread = std::thread::Builder::new()
@@ -243,6 +244,7 @@ struct Writer {
     file: Option<Identity>,
     log: Option<Identity>,
     free_seen: Option<Instant>,
+    fold_again_at: Option<Instant>,
     answers: Sender<Kept>,
 }
 
@@ -586,7 +588,7 @@ impl Writer {
     fn checkpoint(&mut self) {
         let Some(conn) = &self.conn else { return };
         let pages = WAL_PAGES.get();
-        if pages < self.options.checkpoint_pages {
+        if pages < self.options.checkpoint_pages || self.fold_again_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
         fault::point("before_checkpoint");
@@ -604,6 +606,11 @@ impl Writer {
                     return log::debug!("checkpoint put off: {error}");
                 }
                 log::error!("the log could not be folded into the file: {error}");
+                if error.is_disk_full() {
+                    // Nothing is wrong with the log, which still takes bodies for as long as it finds room.
+                    self.fold_again_at = Some(Instant::now() + Duration::from_secs(1));
+                    return;
+                }
                 self.figures.set_trouble(Some(if error.is_disk_full() { DISK_FULL.into() } else { error.to_string() }));
                 self.give_up_if_tainted(&error);
             }
