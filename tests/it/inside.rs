@@ -9,7 +9,7 @@ use postonce::event::Meaning;
 use postonce::providers::signature::Delivery;
 use postonce::source::{Effect, Source};
 use postonce::steps::claim::{Claimed, Prepared, Won, claim};
-use postonce::steps::read::{Read, read};
+use postonce::steps::read::{Read, events, one};
 use postonce::steps::receive::{Received, receive};
 use postonce::steps::{apply, sweep};
 use postonce::store::gate::Intake;
@@ -80,7 +80,8 @@ impl Inside {
             .store
             .read(|conn| Ok((raw::get(conn, id)?.unwrap(), raw::body(conn, id)?.unwrap())))
             .unwrap();
-        let Read::Event(event) = read(self.source(), &body, 0, due.received_at) else { panic!("a batch") };
+        let events = events(self.source(), &body, due.origin, due.received_at);
+        let Read::Event(event) = one(&events, 0) else { panic!("a batch") };
         assert!(matches!(event.meaning, Meaning::Effects { .. }));
         Prepared { due, source: self.source().clone(), event: *event, counted: false }
     }
@@ -95,7 +96,7 @@ impl Inside {
 
     fn apply(&self, won: &Won) -> Result<(), Error> {
         let won = won.clone();
-        self.engine.shared().store.write(move |tx| apply::apply(tx, &won))
+        self.engine.shared().store.write(move |tx| apply::apply(tx, &won).map(|_| ()))
     }
 
     /// A number from the database.
