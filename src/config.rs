@@ -295,7 +295,7 @@ impl Loaded {
                 let line = e.span().map_or(0, |span| line_of(&text, span.start));
                 Err(vec![Fault {
                     line,
-                    what: e.message().trim().to_owned(),
+                    what: without_the_value(e.message().trim()),
                     hint: "see `postonce init stripe` for a file that works".into(),
                 }])
             }
@@ -305,6 +305,14 @@ impl Loaded {
     /// The line of a value, for messages.
     pub fn line<T>(&self, value: &Spanned<T>) -> usize {
         if self.text.is_empty() { 0 } else { line_of(&self.text, value.span().start) }
+    }
+}
+
+/// A value in the wrong place may be a secret: the message says what kind of thing it is, not what it says.
+fn without_the_value(message: &str) -> String {
+    match (message.find("string \""), message.rfind("\", expected")) {
+        (Some(from), Some(to)) if from < to => format!("{}text{}", &message[..from], &message[to + 1..]),
+        _ => message.to_owned(),
     }
 }
 

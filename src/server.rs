@@ -55,8 +55,8 @@ impl Server {
         let hooks = Arc::new(Hooks {
             shared: engine.shared().clone(),
             base: base.trim_end_matches('/').to_owned(),
-            hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
             rates: Rates::new(engine.shared().sources.values()),
+            hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
         });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
@@ -115,8 +115,8 @@ fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
 struct Hooks {
     shared: Arc<Shared>,
     base: String,
-    hints: DefaultDirectRateLimiter,
     rates: Rates,
+    hints: DefaultDirectRateLimiter,
 }
 
 /// How many refused requests a second are looked at with the secrets of the other sources.

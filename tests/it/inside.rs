@@ -9,7 +9,7 @@ use postonce::event::Meaning;
 use postonce::providers::signature::Delivery;
 use postonce::source::{Effect, Source};
 use postonce::steps::claim::{Claimed, Prepared, Won, claim};
-use postonce::steps::read::{Read, events, one};
+use postonce::steps::read::{self, Read};
 use postonce::steps::receive::{Received, receive};
 use postonce::steps::{apply, sweep};
 use postonce::store::gate::Intake;
@@ -80,8 +80,8 @@ impl Inside {
             .store
             .read(|conn| Ok((raw::get(conn, id)?.unwrap(), raw::body(conn, id)?.unwrap())))
             .unwrap();
-        let events = events(self.source(), &body, due.origin, due.received_at);
-        let Read::Event(event) = one(&events, 0) else { panic!("a batch") };
+        let events = read::events(self.source(), &body, due.origin, due.received_at);
+        let Read::Event(event) = read::one(&events, 0) else { panic!("a batch") };
         assert!(matches!(event.meaning, Meaning::Effects { .. }));
         Prepared { due, source: self.source().clone(), event: *event, counted: false }
     }

@@ -6,6 +6,9 @@
 
 mod api;
 mod bundled;
+mod cases;
+mod cases_money;
+mod cases_store;
 mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
@@ -17,4 +20,5 @@ mod power;
 mod providers;
 mod scenarios;
 mod spine;
+mod tidy;
 mod torture;

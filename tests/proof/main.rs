@@ -14,4 +14,6 @@ mod engine;
 #[path = "../it/harness.rs"]
 mod harness;
 mod model;
+mod peers;
 mod power;
+mod secrets;
