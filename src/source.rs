@@ -9,6 +9,7 @@ use crate::event::Mode;
 use crate::providers::interpret::Interpreter;
 use crate::providers::signature::{Options, Secret, Verifier};
 use crate::providers::{Catalog, Recipe};
+use crate::settlement::plan::Plan;
 use crate::store::Tx;
 use rusqlite::Connection;
 use std::net::IpAddr;
@@ -46,6 +47,8 @@ pub struct Source {
     pub api_base: Option<String>,
     /// Requests a second that are let in.
     pub rate_limit: Option<u32>,
+    /// How it is compared with the provider's report.
+    pub settlement: Plan,
     endpoints: Vec<(String, Vec<String>)>,
     rules: Vec<Rule>,
     effects: Vec<Effect>,
@@ -119,6 +122,7 @@ impl Source {
             .map_err(|e| fault(line, format!("source {name}: {e}"), "see `postonce providers show`"))
             .ok();
         let rules = config.effects.iter().map(|effect| Rule::build(loaded, name, effect, faults)).collect();
+        let settlement = Plan::build(loaded, config, &recipe, api_key.as_deref(), faults);
         if faults.len() > before {
             return None;
         }
@@ -143,6 +147,7 @@ impl Source {
             api_key,
             api_base: config.api_base.clone(),
             rate_limit: config.rate_limit,
+            settlement,
             endpoints,
             rules,
             effects: Vec::new(),

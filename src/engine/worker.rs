@@ -199,7 +199,7 @@ impl Worker<'_> {
             return Ask::End(due.id, State::Dead, "its bytes are past their retention".into());
         };
         fault::point("before_read");
-        match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.received_at))) {
+        match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.origin, due.received_at))) {
             Ok(Read::Event(event)) => {
                 Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted }))
             }

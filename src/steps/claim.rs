@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::event::{Amount, EntityState, Event, Meaning, Millis, Movement, Role};
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
-use crate::store::raw::{self, Due, State};
+use crate::store::raw::{self, Due, Origin, State};
 use crate::store::{Book, Tx};
 use std::sync::Arc;
 
@@ -53,6 +53,8 @@ pub struct Won {
     pub event_key: Option<String>,
     /// What is to be posted.
     pub plan: Vec<Planned>,
+    /// How it came.
+    pub origin: Origin,
 }
 
 /// What apply does with a movement.
@@ -158,6 +160,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         occurred_at: event.occurred_at.unwrap_or(due.received_at),
         event_key,
         plan,
+        origin: due.origin,
     })))
 }
 

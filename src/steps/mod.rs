@@ -5,4 +5,6 @@ pub mod claim;
 pub mod deliver;
 pub mod read;
 pub mod receive;
+pub mod repair;
+pub mod settle;
 pub mod sweep;

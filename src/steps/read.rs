@@ -1,8 +1,9 @@
 //! Read: from stored bytes to what they mean. Runs before any transaction; may be slow, may fail, posts nothing.
 
 use crate::event::{Event, Millis};
+use crate::settlement::told;
 use crate::source::Source;
-use crate::store::raw::Body;
+use crate::store::raw::{Body, Origin};
 
 /// What a raw event turned out to be.
 #[derive(Debug)]
@@ -14,7 +15,11 @@ pub enum Read {
 }
 
 /// Reads a raw event: the whole body (`item` 0), or the `item`th of a batch.
-pub fn read(source: &Source, body: &Body, item: u32, received_at: Millis) -> Read {
+pub fn read(source: &Source, body: &Body, item: u32, origin: Origin, received_at: Millis) -> Read {
+    let made_here = matches!(origin, Origin::Report | Origin::Imported);
+    if made_here && body.headers.lines().any(|line| line == told::HEADER) {
+        return Read::Event(Box::new(told::event(&body.bytes)));
+    }
     let headers: Vec<(&str, &str)> = body.headers.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut events = match inflated(body, &headers) {
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
 pub use access::{Access, Beside, Pour};
 use gate::Gate;
-pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
+pub use open::{Lock, Options, SQLITE_OLDEST, beside, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -283,7 +283,7 @@ pub struct NewSettled {
 }
 
 /// Settles a chunk of entries for good. One that is settled already stays as it is.
-pub fn settle(tx: &Tx, book: i64, run: i64, pairs: &[NewSettled]) -> Result<()> {
+pub fn settle(tx: &Tx, book: i64, run: Option<i64>, pairs: &[NewSettled]) -> Result<()> {
     let mut statement = tx.conn.prepare_cached(
         "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
          SELECT ?1, ?2, line_ref, id, ?6, ?4, ?5 FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
