@@ -5,5 +5,6 @@
 
 pub mod matching;
 pub mod plan;
+pub mod silence;
 pub mod told;
 pub mod window;

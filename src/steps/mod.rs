@@ -1,6 +1,7 @@
 //! The steps an event takes, one a file, named by the verb. Every event takes the same ones, however it came.
 
 pub mod apply;
+pub mod backfill;
 pub mod claim;
 pub mod deliver;
 pub mod read;

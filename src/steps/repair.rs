@@ -106,15 +106,7 @@ pub(super) fn after(
             if late_fee {
                 let Some(entry) = feed::entry_facts(conn, book, one.partner)? else { continue };
                 if !entry.reference.contains('@') {
-                    let like = Told {
-                        kind: entry.kind,
-                        reference: entry.reference,
-                        amount: entry.amount,
-                        currency: entry.currency,
-                        occurred_at: entry.occurred_at,
-                        ..told_of(&line, mode.as_str(), report)
-                    };
-                    told.push(Told { aliases: Vec::new(), parent: None, tax: None, ..like });
+                    told.push(fee_told(&line, entry, source));
                 }
                 continue;
             }
@@ -122,15 +114,15 @@ pub(super) fn after(
                 unknown.push(unknown_kind(&line, book, run));
             }
             if !line.name.is_empty() && at.is_some() {
-                told.push(told_of(&line, mode.as_str(), report));
+                let body = told_of(&line, mode.as_str(), report).body();
+                told.push(raw_of(source, Origin::Report, told::HEADER, body));
             }
         }
         Ok(())
     })?;
     handed.opened += open_all(access, unknown)?;
     for chunk in told.chunks(EVENTS) {
-        let new: Vec<NewRaw> =
-            chunk.iter().map(|told| raw_of(source, Origin::Report, told::HEADER, told.body())).collect();
+        let new = chunk.to_vec();
         let ids = access.write(move |tx| new.iter().map(|raw| raw::insert(tx, raw)).collect::<Result<Vec<i64>>>())?;
         handed.posted += ids.len() as i64;
         handed.raw_events.extend(ids);
@@ -315,7 +307,7 @@ pub(super) fn follow_up(access: &Access, source: &Source, ask: &Ask, book: i64, 
                 let came = access.read(|conn| claims::find(conn, book, &one.kind, &one.reference))?;
                 if came.is_some_and(|c| c.done) {
                     let note = "it was fetched and is posted";
-                    over(access, book, None, &one, "AUTO_FETCHED", note)?;
+                    over(access, source, (book, None), &one, "AUTO_FETCHED", note)?;
                 } else {
                     opened += 1;
                     let why = format!("what was fetched did not post {} {}", one.kind, one.reference);
@@ -336,8 +328,8 @@ pub(super) fn follow_up(access: &Access, source: &Source, ask: &Ask, book: i64, 
 /// Closes one, and settles the entry that came for its line, where both say the same.
 fn over(
     access: &Access,
-    book: i64,
-    run: Option<i64>,
+    source: &Source,
+    (book, run): (i64, Option<i64>),
     one: &discrepancies::OpenOne,
     resolution: &'static str,
     note: &'static str,
@@ -354,19 +346,47 @@ fn over(
         let (Some(line), Some(facts)) = (line, facts) else { return Ok(None) };
         let (amount, currency) = line.shown.map_or((line.gross, line.currency), |m| (m.minor, m.currency));
         let same = amount.saturating_abs() == facts.amount && currency.code() == facts.currency && facts.settles;
-        Ok(same.then_some(NewSettled { entry, line: line.id, rule: None }))
+        let fee =
+            line.gross != 0 && line.fee != 0 && feed::fee_of(conn, book, &facts.kind, &facts.reference)?.is_none();
+        let fee = (same && fee && !facts.reference.contains('@')).then(|| fee_told(&line, facts, source));
+        Ok(same.then_some((NewSettled { entry, line: line.id, rule: None }, fee)))
     })?;
     let id = one.id;
     access.write(move |tx| {
-        if let Some(pair) = &pair {
+        if let Some((pair, fee)) = &pair {
             runs::settle(tx, book, run, std::slice::from_ref(pair))?;
+            if let Some(fee) = fee {
+                raw::insert(tx, fee)?;
+            }
         }
         discrepancies::close(tx, id, resolution, SETTLEMENT, note)
     })
 }
 
+/// The fee that a line tells of an entry that had none.
+fn fee_told(line: &StoredLine, entry: feed::EntryFacts, source: &Source) -> NewRaw {
+    let mode = super::settle::book_of(source).mode;
+    let told = Told {
+        kind: entry.kind,
+        reference: entry.reference,
+        aliases: Vec::new(),
+        parent: None,
+        tax: None,
+        amount: entry.amount,
+        currency: entry.currency,
+        occurred_at: entry.occurred_at,
+        ..told_of(line, mode.as_str(), 0)
+    };
+    raw_of(source, Origin::Report, told::HEADER, told.body())
+}
+
 /// Closes what is over: an entry whose line came, a movement that came.
-pub(super) fn close_over(access: &Access, book: i64, run: i64, matched: &HashSet<i64>) -> Result<()> {
+pub(super) fn close_over(
+    access: &Access,
+    source: &Source,
+    (book, run): (i64, i64),
+    matched: &HashSet<i64>,
+) -> Result<()> {
     for one in access.read(|conn| discrepancies::open_of(conn, book))? {
         let met = one.entry.is_some_and(|entry| matched.contains(&entry));
         let came = |class: &str| matches!(class, "MISSING_OURS" | "PARKED_OURS");
@@ -379,7 +399,7 @@ pub(super) fn close_over(access: &Access, book: i64, run: i64, matched: &HashSet
             class if came(class) && one.state != "FIXING" => {
                 let there = access.read(|conn| claims::find(conn, book, &one.kind, &one.reference))?;
                 if there.is_some_and(|c| c.done && c.journal.is_some()) {
-                    over(access, book, Some(run), &one, "AUTO_LATE_MATCH", "it came, and is posted")?;
+                    over(access, source, (book, Some(run)), &one, "AUTO_LATE_MATCH", "it came, and is posted")?;
                 }
             }
             _ => {}

@@ -45,6 +45,8 @@ pub struct Ask<'a> {
     pub file: Option<&'a Path>,
     /// The name of the report.
     pub report: Option<&'a str>,
+    /// A report that is kept already, instead of asking for one.
+    pub kept: Option<i64>,
     /// The wall clock.
     pub now: Millis,
     /// How long to wait for what is received, and for what is handed over.
@@ -227,6 +229,39 @@ fn covers_of(spec: &Spec) -> Vec<String> {
     }
 }
 
+/// Keeps a report without comparing it: later runs find their partners in it. Gives its number and how many lines it has.
+pub fn keep(access: &Access, source: &Source, ask: &Ask) -> Result<(i64, i64)> {
+    let _alone = Lock::take_for(access.path(), "-postonce-settle.lock")?;
+    let name = book_of(source);
+    let book = access.write(move |tx| tx.book(&name))?;
+    let kept = gather(access, source, book, ask).and_then(|gathered| {
+        whole(&gathered)?;
+        let (from, to) = match (&ask.window, gathered.span) {
+            (Some((from, to, _)), _) => (*from, *to),
+            (None, Some((first, last))) => (first, last + 1),
+            (None, None) => return Err(Stop::Invalid("the report has no lines".into())),
+        };
+        keep_lines(access, source, ask, book, (from, to), gathered)
+    });
+    match kept {
+        Ok(report) => Ok((report.id, report.rows)),
+        Err(Stop::Failed(e)) => Err(e),
+        Err(Stop::Deferred(why)) => Err(Error::refused(format!("not ready: {why}"), "try it again later")),
+        Err(Stop::Invalid(why)) => Err(Error::refused(why, "nothing was kept; see `postonce reconcile read`")),
+    }
+}
+
+/// Does the file keep its own word?
+fn whole(gathered: &Gathered) -> Go<()> {
+    match gathered.control.iter().find(|c| !c.holds()) {
+        None => Ok(()),
+        Some(wrong) => Err(Stop::Invalid(format!(
+            "the file is not whole: it says {} {}, its rows give {}",
+            wrong.what, wrong.stated, wrong.read
+        ))),
+    }
+}
+
 /// Which report it is.
 fn spec_of<'r>(source: &'r Source, ask: &Ask) -> Go<Spec<'r>> {
     let recipe = &source.recipe;
@@ -267,6 +302,11 @@ fn no_file(path: &Path, e: &std::io::Error) -> Error {
 /// Reads the file, or pulls the list, into a place of its own.
 fn gather<'r>(access: &Access, source: &'r Source, book: i64, ask: &Ask) -> Go<Gathered<'r>> {
     let spec = spec_of(source, ask)?;
+    if let Some(report) = ask.kept {
+        let span = access.read(|conn| reports::get(conn, report))?.window;
+        let lines = Lines::Kept(report);
+        return Ok(Gathered { spec, lines, control: Vec::new(), skipped: "{}".into(), span: Some(span), file: None });
+    }
     if let Some((_, to, _)) = &ask.window
         && *to > ask.now
     {
@@ -391,14 +431,9 @@ struct One<'a> {
 impl One<'_> {
     fn go(&mut self, gathered: Gathered, kept: &mut Option<i64>) -> Go<Settled> {
         let spec = gathered.spec;
-        if let Some(wrong) = gathered.control.iter().find(|c| !c.holds()) {
-            return Err(Stop::Invalid(format!(
-                "the file is not whole: it says {} {}, its rows give {}",
-                wrong.what, wrong.stated, wrong.read
-            )));
-        }
+        whole(&gathered)?;
         self.drain()?;
-        let report = self.keep(gathered)?;
+        let report = keep_lines(self.access, self.source, self.ask, self.book, self.window, gathered)?;
         *kept = Some(report.id);
         let (from, to) = self.window;
         let conn = open_for_reading(self.access.path())?;
@@ -494,57 +529,6 @@ impl One<'_> {
             (self.ask.wake)();
             std::thread::sleep(Duration::from_millis(50));
         }
-    }
-
-    /// Keeps the lines, in order, and the file.
-    fn keep(&self, gathered: Gathered) -> Go<reports::Report> {
-        let book = self.book;
-        while self.access.write(move |tx| reports::sweep_unsealed(tx, book, LINES as i64))? {}
-        let (mut scratch, sha256) = match gathered.lines {
-            Lines::Kept(report) => return Ok(self.access.read(|conn| reports::get(conn, report))?),
-            Lines::New(scratch, sha256) => (scratch, sha256),
-        };
-        let (from, to) = self.window;
-        if !scratch.is_empty() && self.ask.window.is_some() && scratch.within(from, to)? == 0 {
-            return Err(Stop::Invalid("the report holds no line of the window: is it of another day?".into()));
-        }
-        scratch.sort(book)?;
-        let new = NewReport {
-            book,
-            source: self.source.name.clone(),
-            name: gathered.spec.name().to_owned(),
-            file: gathered.file.as_ref().map(|p| p.display().to_string()),
-            window: self.window,
-            sha256,
-            skipped: gathered.skipped,
-            control: serde_json::to_string(
-                &gathered.control.iter().map(|c| (&c.what, c.stated, c.read)).collect::<Vec<_>>(),
-            )
-            .unwrap_or_else(|_| "[]".into()),
-        };
-        let report = self.access.write(move |tx| reports::begin(tx, &new))?;
-        let mut pour = self.access.pour();
-        let mut kept = 0;
-        let (rows, repeats) = scratch.chunks(LINES, &mut |lines| {
-            kept += lines.len() as u64;
-            (self.ask.progress)("kept", kept);
-            pour.push(move |tx| reports::add_lines(tx, report, &lines))
-        })?;
-        if let Some(path) = self.ask.file {
-            let mut file = File::open(path).map_err(|e| Stop::Failed(no_file(path, &e)))?;
-            for part in 0.. {
-                let mut bytes = Vec::new();
-                (&mut file).take(256 << 10).read_to_end(&mut bytes).map_err(|e| Stop::Failed(no_file(path, &e)))?;
-                if bytes.is_empty() {
-                    break;
-                }
-                let packed = zstd::bulk::compress(&bytes, 3).map_err(|e| Error::Apply(e.to_string()))?;
-                pour.push(move |tx| reports::add_part(tx, report, part, &packed))?;
-            }
-        }
-        pour.finish()?;
-        self.access.write(move |tx| reports::seal(tx, report, rows, repeats))?;
-        Ok(self.access.read(|conn| reports::get(conn, report))?)
     }
 
     /// What the comparison alone cannot know: what is parked, and totals that a later one took over.
@@ -762,9 +746,65 @@ impl One<'_> {
             .filter(|v| v.bucket == Bucket::Matched)
             .map(|v| if v.theirs { v.partner } else { v.item })
             .collect();
-        repair::close_over(self.access, self.book, self.run, &matched)?;
+        repair::close_over(self.access, self.source, (self.book, self.run), &matched)?;
         Ok(())
     }
+}
+
+/// Keeps the lines, in order, and the file.
+fn keep_lines(
+    access: &Access,
+    source: &Source,
+    ask: &Ask,
+    book: i64,
+    (from, to): (Millis, Millis),
+    gathered: Gathered,
+) -> Go<reports::Report> {
+    while access.write(move |tx| reports::sweep_unsealed(tx, book, LINES as i64))? {}
+    let (mut scratch, sha256) = match gathered.lines {
+        Lines::Kept(report) => return Ok(access.read(|conn| reports::get(conn, report))?),
+        Lines::New(scratch, sha256) => (scratch, sha256),
+    };
+    if !scratch.is_empty() && ask.window.is_some() && scratch.within(from, to)? == 0 {
+        return Err(Stop::Invalid("the report holds no line of the window: is it of another day?".into()));
+    }
+    scratch.sort(book)?;
+    let new = NewReport {
+        book,
+        source: source.name.clone(),
+        name: gathered.spec.name().to_owned(),
+        file: gathered.file.as_ref().map(|p| p.display().to_string()),
+        window: (from, to),
+        sha256,
+        skipped: gathered.skipped,
+        control: serde_json::to_string(
+            &gathered.control.iter().map(|c| (&c.what, c.stated, c.read)).collect::<Vec<_>>(),
+        )
+        .unwrap_or_else(|_| "[]".into()),
+    };
+    let report = access.write(move |tx| reports::begin(tx, &new))?;
+    let mut pour = access.pour();
+    let mut kept = 0;
+    let (rows, repeats) = scratch.chunks(LINES, &mut |lines| {
+        kept += lines.len() as u64;
+        (ask.progress)("kept", kept);
+        pour.push(move |tx| reports::add_lines(tx, report, &lines))
+    })?;
+    if let Some(path) = ask.file {
+        let mut file = File::open(path).map_err(|e| Stop::Failed(no_file(path, &e)))?;
+        for part in 0.. {
+            let mut bytes = Vec::new();
+            (&mut file).take(256 << 10).read_to_end(&mut bytes).map_err(|e| Stop::Failed(no_file(path, &e)))?;
+            if bytes.is_empty() {
+                break;
+            }
+            let packed = zstd::bulk::compress(&bytes, 3).map_err(|e| Error::Apply(e.to_string()))?;
+            pour.push(move |tx| reports::add_part(tx, report, part, &packed))?;
+        }
+    }
+    pour.finish()?;
+    access.write(move |tx| reports::seal(tx, report, rows, repeats))?;
+    Ok(access.read(|conn| reports::get(conn, report))?)
 }
 
 /// The row of a score. The entry's half of a pair whose line is in the report stands in the line's row.

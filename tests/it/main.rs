@@ -9,5 +9,6 @@ mod crash;
 mod harness;
 mod plans;
 mod power;
+mod settlement;
 mod spine;
 mod torture;
