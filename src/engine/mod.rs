@@ -1,15 +1,17 @@
 //! The engine: the store, the sources and the threads that move events on. What the server, the commands and an
 //! embedding app share.
 //!
-//! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
-//! do; a wake-up only says "look".
+//! `worker` reads what is due, claims and applies it; `sender` delivers the outbox; `settler` runs the daily settlement.
+//! All ask the tables what there is to do; a wake-up only says "look".
 
 mod answers;
 mod fetcher;
 mod sender;
+mod settler;
 mod worker;
 
 pub use answers::{Told, Waiter};
+pub use settler::silence_of;
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
@@ -82,6 +84,9 @@ impl Parts {
     pub const ALL: Parts = Parts { apply: true, deliver: true };
 }
 
+/// How long a stop waits for a call to a provider.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
+
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -153,6 +158,10 @@ impl Engine {
         if parts.deliver {
             threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
         }
+        if parts == Parts::ALL {
+            let shared = self.shared.clone();
+            threads.push(spawn("settler", Box::new(move || settler::run(&shared)))?);
+        }
         let shared = self.shared.clone();
         threads.push(spawn("told", Box::new(move || answers::run(&shared, &answers)))?);
         Ok(())
@@ -172,7 +181,14 @@ impl Engine {
         self.shared.wake_sender();
         self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
-            let _ = thread.join();
+            // one that waits for a provider's answer is left behind: all it can do from now on is fail
+            let until = Instant::now() + LEFT_BEHIND;
+            while thread.thread().name() == Some("settler") && !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if thread.thread().name() != Some("settler") || thread.is_finished() {
+                let _ = thread.join();
+            }
         }
         self.shared.store.stop();
     }
@@ -205,6 +221,14 @@ impl Shared {
     /// Is it time to end?
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
+    }
+
+    /// Waits, and no longer once it is time to end.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopping() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100).min(time));
+        }
     }
 
     /// Tells `waiter`, on a thread of ours, once the raw event has ended or failed, or it takes too long.

@@ -10,7 +10,7 @@ use crate::money::Money;
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
 use crate::store::entities;
-use crate::store::raw::{self, Due, State};
+use crate::store::raw::{self, Due, Origin, State};
 use crate::store::{Book, Tx};
 use std::sync::Arc;
 
@@ -56,6 +56,8 @@ pub struct Won {
     pub event_key: Option<String>,
     /// What is to be posted.
     pub plan: Vec<Planned>,
+    /// How it came.
+    pub origin: Origin,
 }
 
 /// What apply does with a movement.
@@ -196,6 +198,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         occurred_at: event.occurred_at.unwrap_or(due.received_at),
         event_key,
         plan,
+        origin: due.origin,
     })))
 }
 

@@ -25,7 +25,7 @@ pub use access::{Access, Beside, Pour};
 use gate::Gate;
 #[cfg(feature = "faults")]
 pub use open::Faulty;
-pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
+pub use open::{Lock, Options, SQLITE_OLDEST, beside, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

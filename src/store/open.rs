@@ -80,7 +80,12 @@ pub struct Lock {
 impl Lock {
     /// Takes it, or says who has it.
     pub fn take(database: &Path) -> Result<Lock> {
-        let path = beside(database, "-postonce.lock");
+        Lock::take_for(database, "-postonce.lock")
+    }
+
+    /// The same for one kind of work that must not run twice at a time.
+    pub fn take_for(database: &Path, suffix: &str) -> Result<Lock> {
+        let path = beside(database, suffix);
         let mut file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path).map_err(
                 |e| {

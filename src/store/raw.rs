@@ -221,7 +221,7 @@ pub fn insert_items(tx: &Tx, delivery: i64, items: usize) -> Result<()> {
         tx.conn
             .prepare_cached(
                 "INSERT INTO postonce_raw_events(source, body, item, origin, secret, received_at, state, due_at)
-                 SELECT source, id, ?2, 'item', secret, received_at, 'RECEIVED', ?3
+                 SELECT source, id, ?2, CASE origin WHEN 'webhook' THEN 'item' ELSE origin END, secret, received_at, 'RECEIVED', ?3
                  FROM postonce_raw_events WHERE id = ?1",
             )?
             .execute(params![delivery, item as i64, tx.due_now])?;

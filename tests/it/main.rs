@@ -20,6 +20,7 @@ mod plans;
 mod power;
 mod providers;
 mod scenarios;
+mod settlement;
 mod spine;
 mod tidy;
 mod torture;
