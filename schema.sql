@@ -60,6 +60,8 @@ CREATE TABLE postonce_raw_events(            -- inserted by receive (items by cl
   CONSTRAINT ended_has_a_time   CHECK (state IN ('RECEIVED', 'CLAIMED') = (ended_at IS NULL))
 ) STRICT;
 CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at IS NOT NULL;
+-- only repeats pay for it: counts them by the hour without a scan
+CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE state = 'DUPLICATE';
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state IN ('PARKED', 'CONFLICT', 'DEAD');
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
   BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
@@ -152,6 +154,7 @@ CREATE TABLE postonce_journal(               -- inserted by apply; never changed
 ) STRICT;
 CREATE INDEX postonce_journal_by_time ON postonce_journal(book, occurred_at);
 CREATE INDEX postonce_journal_by_parent ON postonce_journal(book, parent, kind) WHERE parent IS NOT NULL;
+CREATE INDEX postonce_journal_of_event ON postonce_journal(raw_event); -- nearly sequential: an append
 CREATE UNIQUE INDEX postonce_journal_reversed_once ON postonce_journal(reverses) WHERE reverses IS NOT NULL;
 
 -- One posting is one debit and one credit of one positive amount in one currency: it balances by construction.
@@ -163,8 +166,9 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   amount  INTEGER NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal);
-CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal);
+-- with the amount, so that a balance as of a time is summed from the index alone
+CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal, amount);
+CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal, amount);
 
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
   CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
@@ -240,3 +244,24 @@ CREATE TABLE postonce_attempts(              -- inserted by deliver; pruned by r
   error   TEXT
 ) STRICT;
 CREATE INDEX postonce_attempts_of_message ON postonce_attempts(message);
+
+-- 7. Who changed what ------------------------------------------------------------------------------------------------
+
+-- Every change that a person makes, written in the transaction of the change.
+CREATE TABLE postonce_audit(                 -- inserted with each change by a person; never changed
+  id     INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  who    TEXT NOT NULL CHECK (who <> ''),    -- the name given at login, the token's role, or the user of the command line
+  what   TEXT NOT NULL CHECK (what <> ''),   -- replay, requeue, reverse, …
+  target TEXT NOT NULL,                      -- event 12, message 3, entry 812, …
+  note   TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE INDEX postonce_audit_of_target ON postonce_audit(target);
+CREATE TRIGGER postonce_audit_fixed BEFORE UPDATE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+
+-- How long providers waited for an answer, an hour a row, so that a day can be compared with that of a week ago.
+CREATE TABLE postonce_hours(                 -- inserted and updated by the operator's clock once a minute; pruned by retain
+  hour    INTEGER NOT NULL PRIMARY KEY,      -- its begin
+  buckets TEXT NOT NULL                      -- JSON: answers by time taken, as engine/latency.rs counts them
+) STRICT, WITHOUT ROWID;

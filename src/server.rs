@@ -6,6 +6,7 @@ use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Shared};
 use crate::error::{Error, Result};
+use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
 use crate::steps::receive::{Answer, Incoming, receive};
@@ -22,7 +23,7 @@ pub const STOP_WITHIN: Duration = Duration::from_secs(8);
 pub struct Server {
     engine: Arc<Engine>,
     public: Option<Front>,
-    operator: Option<Front>,
+    operator: Option<Operator>,
 }
 
 impl Server {
@@ -53,7 +54,7 @@ impl Server {
             move |request, reply| handler.handle(request, reply),
         )
         .map_err(|e| Error::Unavailable(e.to_string()))?;
-        let operator = crate::operator::start(operator, engine.clone(), config)?;
+        let operator = Operator::start(operator, engine.clone(), config)?;
         Ok(Server { engine, public: Some(public), operator: Some(operator) })
     }
 
@@ -74,8 +75,11 @@ impl Server {
 
     /// Stops listening, answers what is in flight, folds the file into one.
     pub fn stop(mut self) {
-        for front in [self.public.take(), self.operator.take()].into_iter().flatten() {
+        if let Some(front) = self.public.take() {
             front.stop(STOP_WITHIN / 4);
+        }
+        if let Some(operator) = self.operator.take() {
+            operator.stop(STOP_WITHIN / 4);
         }
         self.engine.stop();
     }
@@ -148,12 +152,14 @@ impl Hooks {
         let incoming =
             Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
         let shared = self.shared.clone();
+        let began = std::time::Instant::now();
         let later = Later::new(reply);
         let stored = later.clone();
         let done = Box::new(move |kept: Result<i64>| {
             let response = match kept {
                 Ok(id) => {
                     shared.wake();
+                    shared.counts.acknowledged.note(began.elapsed());
                     Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
                 }
                 Err(error) => unavailable(&error),
@@ -203,6 +209,7 @@ impl Hooks {
             body: &request.body,
         };
         let now = crate::clock::wall();
+        self.shared.counts.refused(&source.name, refusal.reason.as_str(), request.client.address);
         let other = self
             .shared
             .sources

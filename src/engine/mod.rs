@@ -4,11 +4,13 @@
 //! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
 //! do; a wake-up only says "look".
 
+pub mod latency;
 mod sender;
 mod worker;
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
+use crate::event::Millis;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
 use crate::source::{self, Source};
@@ -17,7 +19,8 @@ use crate::steps::sweep;
 use crate::store::raw::State;
 use crate::store::{Options, Store};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -55,9 +58,32 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Attempts to send that failed.
     pub send_failures: AtomicU64,
+    /// From a complete request to its answer, on the webhook paths.
+    pub acknowledged: latency::Latency,
+    /// Refused signatures by source and reason. Both are words of ours, so that this cannot grow.
+    pub refusals: Mutex<BTreeMap<(String, &'static str), Refusals>>,
+}
+
+/// Refused signatures of one source for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many since the start.
+    pub count: u64,
+    /// When the last one came.
+    pub last: Millis,
+    /// Where it came from.
+    pub from: IpAddr,
 }
 
 impl Counts {
+    pub(crate) fn refused(&self, source: &str, reason: &'static str, from: IpAddr) {
+        let last = crate::clock::wall();
+        let mut refusals = self.refusals.lock().expect("no panic while it is held");
+        let entry =
+            refusals.entry((source.to_owned(), reason)).or_insert(Refusals { count: 0, last, from });
+        *entry = Refusals { count: entry.count + 1, last, from };
+    }
+
     pub(crate) fn ended(&self, state: State) {
         let at = State::ALL.iter().position(|s| *s == state).unwrap_or(0);
         self.ended[at].fetch_add(1, Relaxed);

@@ -2,7 +2,9 @@
 
 pub mod apply;
 pub mod claim;
+pub mod correct;
 pub mod deliver;
+pub mod preview;
 pub mod read;
 pub mod receive;
 pub mod sweep;

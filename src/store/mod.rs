@@ -4,15 +4,21 @@
 //! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
 //! out while a transaction is open.
 
+pub mod audit;
+pub mod books;
 pub mod check;
 pub mod claims;
 pub mod entities;
 pub mod gate;
 pub mod ledger;
 pub mod listing;
+pub mod messages;
 mod open;
 pub mod outbox;
+pub mod overview;
 pub mod raw;
+pub mod search;
+pub mod settlement_view;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
@@ -28,6 +34,8 @@ use std::sync::RwLock;
 pub struct Store {
     path: PathBuf,
     readers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>, // None once it is stopped
+    /// For people: a slow page must not hold a connection that the workers need.
+    lookers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>,
     gate: Gate,
     /// Held for as long as the store lives, so that a second process is refused.
     _lock: open::Lock,
@@ -40,8 +48,9 @@ impl Store {
         let lock = open::Lock::take(path)?;
         let (writer, unclean) = open::open_writer(path, options)?;
         let readers = RwLock::new(Some(open::readers(path, options)?));
+        let lookers = RwLock::new(Some(open::readers(path, &Options { readers: 2, ..options.clone() })?));
         let gate = Gate::start(writer, path.to_owned(), options.clone());
-        Ok(Store { path: path.to_owned(), readers, gate, _lock: lock, unclean })
+        Ok(Store { path: path.to_owned(), readers, lookers, gate, _lock: lock, unclean })
     }
 
     /// Where the file is.
@@ -72,10 +81,30 @@ impl Store {
         f(&*pool.get()?)
     }
 
+    /// Runs `f` for a person: on a connection set apart, over one snapshot, and for no longer than a person waits.
+    pub fn look<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+        let pool = self.lookers.read().expect("no panic while it is held").clone();
+        let conn = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?.get()?;
+        let until = std::time::Instant::now() + PATIENCE;
+        conn.progress_handler(10_000, Some(move || std::time::Instant::now() > until))?;
+        let snapshot = conn.unchecked_transaction()?;
+        let found = f(&conn);
+        drop(snapshot);
+        conn.progress_handler(0, None::<fn() -> bool>)?;
+        match found {
+            Err(Error::Sqlite(e)) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) => {
+                Err(Error::refused("this question takes longer than a page may", "narrow it: a shorter time, one account"))
+            }
+            other => other,
+        }
+    }
+
     /// Writes what is pending, marks the stop as clean and folds the WAL into the file, so that the file alone is whole.
     pub fn stop(&self) {
         // The writer closes last, so that SQLite folds the log in and removes it.
         drop(self.readers.write().expect("no panic while it is held").take());
+        drop(self.lookers.write().expect("no panic while it is held").take());
         self.gate.stop();
     }
 }
