@@ -14,8 +14,10 @@ pub mod money;
 pub mod retry;
 // 2. providers
 pub mod providers;
+pub mod pull;
 // 3. the store
 pub mod postings;
+pub mod settlement;
 pub mod store;
 // 4. the steps
 pub mod source;

@@ -9,8 +9,10 @@ use crate::error::{Error, Result};
 use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
-use crate::steps::receive::{Answer, Incoming, receive};
+use crate::steps::receive::{Received, receive};
 use crate::store::Options;
+use crate::store::gate::Intake;
+use crate::store::raw::NewRaw;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -142,115 +144,84 @@ impl Hooks {
     }
 
     fn handle(&self, request: Request, reply: Reply) {
-        let Some(source) = self.source(request.head.path()) else {
+        let Request { head, body, client } = &request;
+        let Some(source) = self.source(head.path()) else {
             return reply.send(problem(404, "unknown_source", "there is no such source"));
         };
-        let Request { head, body, .. } = &request;
-        let (path, query) = (head.path(), head.query().unwrap_or_default());
         let url = format!("{}{}", self.base, head.target());
         let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
-        let incoming =
-            Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
+        let delivery = Delivery {
+            method: head.method.as_str(),
+            url: &url,
+            path: head.path(),
+            query: head.query().unwrap_or_default(),
+            headers: &headers,
+            body,
+        };
+        let response = match receive(source, &delivery) {
+            Received::Keep(raw) => return self.keep(raw, reply),
+            Received::Handshake(answer) => {
+                Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
+            }
+            Received::Refused(refusal) => {
+                self.note_refusal(source, &refusal, &delivery, client);
+                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
+                problem(status, refusal.reason.as_str(), &refusal.about)
+            }
+            Received::UnknownEncoding(encoding) => {
+                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
+                problem(415, "unknown_encoding", &what)
+            }
+            Received::TooLarge => problem(413, "body_too_large", "the body unpacks to more than the source takes"),
+            Received::BadGzip => problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"),
+        };
+        reply.send(response);
+    }
+
+    /// Hands a genuine body to the disk; the answer follows once it is durable, or cannot be.
+    fn keep(&self, raw: NewRaw, reply: Reply) {
         let shared = self.shared.clone();
         let began = std::time::Instant::now();
-        let later = Later::new(reply);
-        let stored = later.clone();
         let done = Box::new(move |kept: Result<i64>| {
-            let response = match kept {
+            reply.send(match kept {
                 Ok(id) => {
                     shared.wake();
                     shared.counts.acknowledged.note(began.elapsed());
                     Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
                 }
-                Err(error) => unavailable(&error),
-            };
-            stored.send(response);
+                Err(error) => problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5"),
+            });
         });
-        match receive(self.shared.store.gate(), source, incoming, done) {
-            Answer::Later => {}
-            Answer::Handshake(answer) => {
-                let response = Response::new(answer.status)
-                    .with_header("Content-Type", answer.content_type)
-                    .with_body(answer.body);
-                later.send(response);
-            }
-            Answer::Refused(refusal) => {
-                self.note_refusal(source, &refusal, &url, &headers, &request);
-                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-                later.send(problem(status, refusal.reason.as_str(), &refusal.about));
-            }
-            Answer::UnknownEncoding(encoding) => {
-                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
-                later.send(problem(415, "unknown_encoding", &what));
-            }
-            Answer::TooLarge => {
-                later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"))
-            }
-            Answer::BadGzip => later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")),
-            Answer::Unavailable(error) => later.send(unavailable(&error)),
+        if let Err((unkept, error)) = self.shared.store.gate().keep(Intake { raw, done }) {
+            (unkept.done)(Err(error));
         }
     }
 
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(
-        &self,
-        source: &Source,
-        refusal: &Refusal,
-        url: &str,
-        headers: &[(&str, &[u8])],
-        request: &Request,
-    ) {
-        let delivery = Delivery {
-            method: request.head.method.as_str(),
-            url,
-            path: request.head.path(),
-            query: request.head.query().unwrap_or_default(),
-            headers,
-            body: &request.body,
-        };
+    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
         let now = crate::clock::wall();
-        self.shared.counts.refused(&source.name, refusal.reason.as_str(), request.client.address);
+        self.shared.counts.refused(&source.name, refusal.reason.as_str(), client.address);
         let other = self
             .shared
             .sources
             .values()
             .filter(|other| other.name != source.name)
-            .find(|other| other.verifier.secret_that_matches(&delivery, now).is_some());
+            .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));
         log::warn!(
             "source {}: refused from {}: {} ({}), {} bytes{hint}",
             source.name,
-            request.client.address,
+            client.address,
             refusal.reason.as_str(),
             refusal.about,
-            request.body.len()
+            delivery.body.len()
         );
-    }
-}
-
-/// A reply that is sent once, by whichever of two places gets to it.
-#[derive(Clone)]
-struct Later(Arc<std::sync::Mutex<Option<Reply>>>);
-
-impl Later {
-    fn new(reply: Reply) -> Later {
-        Later(Arc::new(std::sync::Mutex::new(Some(reply))))
-    }
-
-    fn send(&self, response: Response) {
-        if let Some(reply) = self.0.lock().expect("no panic while it is held").take() {
-            reply.send(response);
-        }
     }
 }
 
 /// An answer that says what is wrong, in JSON.
 pub(crate) fn problem(status: u16, code: &str, what: &str) -> Response {
     Response::json(status, serde_json::json!({ "error": code, "message": what }).to_string().into_bytes())
-}
-
-fn unavailable(error: &Error) -> Response {
-    problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5")
 }
 
 /// Where the demo and `init` put things when nobody says otherwise.

@@ -11,6 +11,7 @@ use crate::steps::{correct, preview};
 use crate::store::audit::{self, Change};
 use crate::store::check::Offence;
 use crate::store::ledger::EntryLine;
+use crate::store::discrepancies::{self, Resolution};
 use crate::store::{Tx, books, check, listing, messages, open_for_reading, outbox, raw, search};
 use serde::Serialize;
 use std::sync::{Arc, Mutex};
@@ -197,4 +198,18 @@ pub(super) fn start_check(ask: &Ask) -> Result<bool> {
 /// How the last check went.
 pub(super) fn last_check(app: &App) -> Check {
     app.check.lock().expect("no panic while it is held").clone()
+}
+
+/// Ends a discrepancy.
+pub(super) fn resolve(ask: &Ask, id: i64, how: Resolution, note: &str) -> Result<()> {
+    let change = change(ask, "resolve", format!("discrepancy {id}"), note);
+    let (who, note) = (change.who.clone(), note.to_owned());
+    audited(ask.app, change, move |tx| discrepancies::resolve(tx, id, how, &who, &note))
+}
+
+/// Gives a discrepancy to somebody.
+pub(super) fn assign(ask: &Ask, id: i64, to: &str, note: &str) -> Result<()> {
+    let change = change(ask, "assign", format!("discrepancy {id}"), note);
+    let (who, to, note) = (change.who.clone(), to.to_owned(), note.to_owned());
+    audited(ask.app, change, move |tx| discrepancies::assign(tx, id, &to, &who, &note))
 }

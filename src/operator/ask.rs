@@ -166,16 +166,15 @@ pub(super) fn cursor_of_key(key: &impl serde::Serialize) -> String {
 const LATEST: Millis = 253_402_300_799_999;
 
 fn instant(text: &str, end: bool) -> Result<Millis, String> {
+    const DAY: Millis = 86_400_000;
     let text = text.trim();
-    let at = if let Ok(day) = text.parse::<jiff::civil::Date>().map(|day| if end { day.saturating_add(jiff::Span::new().days(1)) } else { day })
-        && text.len() == 10
-    {
-        day.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
-    } else {
-        text.parse::<jiff::Timestamp>().ok()
+    let read = |text: &str| text.parse::<jiff::Timestamp>().ok().map(|at| at.as_millisecond());
+    let whole_day = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    let at = match whole_day {
+        true => read(&format!("{text}T00:00:00Z")).map(|at| if end { at + DAY } else { at }),
+        false => read(text),
     };
-    at.map(|at| at.as_millisecond())
-        .filter(|at| (0..=LATEST).contains(at))
+    at.filter(|at| (0..=LATEST).contains(at))
         .ok_or_else(|| "a time looks like 2026-11-30 or 2026-11-30T12:00:00Z".to_owned())
 }
 

@@ -114,6 +114,7 @@ impl Gate {
             figures: figures.clone(),
             due_latest: 0,
             reopen_at: None,
+            answers: answering(),
         };
         let thread = std::thread::Builder::new()
             .name("writer".into())
@@ -213,6 +214,24 @@ struct Writer {
     figures: Arc<Figures>,
     due_latest: Millis,
     reopen_at: Option<Instant>,
+    answers: Sender<Kept>,
+}
+
+type Kept = Vec<(Box<dyn FnOnce(Result<i64>) + Send>, Result<i64>)>;
+
+/// A thread that answers the senders of one commit while the next one is under way.
+fn answering() -> Sender<Kept> {
+    let (answers, kept) = unbounded::<Kept>();
+    std::thread::Builder::new()
+        .name("answers".into())
+        .spawn(move || {
+            for (done, result) in kept.iter().flatten() {
+                fault::point("before_answer");
+                done(result);
+            }
+        })
+        .expect("a thread can be started");
+    answers
 }
 
 impl Writer {
@@ -302,9 +321,8 @@ impl Writer {
             Ok((ids, mut results)) => {
                 *self.figures.trouble.lock().expect("no panic while it is held") = None;
                 self.figures.commits.fetch_add(1, Relaxed);
-                for (one, id) in intake.into_iter().zip(ids) {
-                    (one.done)(Ok(id));
-                }
+                let kept = intake.into_iter().zip(ids).map(|(one, id)| (one.done, Ok(id))).collect();
+                let _ = self.answers.send(kept);
                 for (job, result) in jobs.into_iter().zip(results.drain(..)) {
                     self.follow_ups.extend((job.done)(result));
                 }

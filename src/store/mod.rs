@@ -8,6 +8,7 @@ pub mod audit;
 pub mod books;
 pub mod check;
 pub mod claims;
+pub mod discrepancies;
 pub mod entities;
 pub mod gate;
 pub mod ledger;

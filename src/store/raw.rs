@@ -144,16 +144,16 @@ const COMPRESS_FROM: usize = 512;
 
 impl StoredBody {
     /// Packs the bytes of a delivery. They come back exactly as they were ([`body`]).
-    pub fn pack(bytes: Vec<u8>) -> StoredBody {
+    pub fn pack(bytes: &[u8]) -> StoredBody {
         use sha2::{Digest as _, Sha256};
-        let sha256 = Sha256::digest(&bytes).into();
+        let sha256 = Sha256::digest(bytes).into();
         if bytes.len() >= COMPRESS_FROM
-            && let Some(packed) = compress(&bytes)
+            && let Some(packed) = compress(bytes)
             && packed.len() < bytes.len()
         {
             return StoredBody { codec: 1, bytes: packed, sha256 };
         }
-        StoredBody { codec: 0, bytes, sha256 }
+        StoredBody { codec: 0, bytes: bytes.to_vec(), sha256 }
     }
 }
 

@@ -25,6 +25,7 @@ fn target(text: &str) -> Markup {
         Some(("event", Ok(id))) => html! { "event " (event_link(id)) },
         Some(("entry", Ok(id))) => entry_link(id),
         Some(("message", Ok(id))) => html! { a href={ "/outbox/" (id) } { "message " (id) } },
+        Some(("discrepancy", Ok(id))) => html! { a href={ "/settlement/discrepancies/" (id) } { "discrepancy " (id) } },
         _ => html! { (text) },
     }
 }
@@ -36,7 +37,7 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
         .rows
         .iter()
         .map(|line| {
-            vec![instant(line.at), html! { (line.who) }, html! { (line.what) }, target(&line.target), html! { (line.note) }]
+            vec![instant(line.at), html! { (line.who) }, html! { (line.what) }, target(&line.target), html! { (line.note.as_deref().unwrap_or_default()) }]
         })
         .collect();
     let content = html! {

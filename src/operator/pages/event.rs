@@ -233,7 +233,7 @@ fn sent(message: &MessageRow, attempts: &[AttemptRow]) -> Markup {
 
 fn changed(line: &Line) -> Markup {
     let content = html! {
-        p { (line.what) " by " (line.who) @if !line.note.is_empty() { ": " (line.note) } "." }
+        p { (line.what) " by " (line.who) @if let Some(note) = &line.note { ": " (note) } "." }
     };
     step("plain", "Changed by a person", Some(line.at), content)
 }

@@ -51,7 +51,7 @@ pub(in crate::operator) struct Health {
     /// Events on their way; counted up to 100,000.
     pub on_the_way: i64,
     pub commits: u64,
-    pub last_checkpoint_ms: f64,
+    pub last_checkpoint_us: u64,
     pub last_backup: Option<String>,
     /// What keeps it from taking webhooks; empty: it is ready.
     pub troubles: Vec<String>,
@@ -92,7 +92,7 @@ pub(in crate::operator) fn view(ask: &Ask) -> Result<Health, Failure> {
         queued: shared.store.gate().queued(),
         on_the_way: way.count,
         commits: figures.commits.load(Relaxed),
-        last_checkpoint_ms: figures.checkpoint_us.load(Relaxed) as f64 / 1000.0,
+        last_checkpoint_us: figures.checkpoint_us.load(Relaxed),
         last_backup: facts.last_backup,
         troubles,
     })
@@ -119,7 +119,7 @@ pub(in crate::operator) fn page(ask: &Ask) -> Outcome {
         dl.figures {
             div { dt { "Room on the disk" } dd { (view.disk_free_bytes.map_or("unknown".to_owned(), size)) } }
             div { dt { "The file" } dd { (size(view.database_bytes.unsigned_abs())) } dd.soft { (size(view.free_bytes_inside.unsigned_abs())) " of it free" } }
-            div { dt { "Its log (WAL)" } dd { (size(view.wal_bytes)) } dd.soft { "last checkpoint took " (format!("{:.1} ms", view.last_checkpoint_ms)) } }
+            div { dt { "Its log (WAL)" } dd { (size(view.wal_bytes)) } dd.soft { "last checkpoint took " (view.last_checkpoint_us / 1000) "." (view.last_checkpoint_us % 1000 / 100) " ms" } }
             div { dt { "Waiting for the disk" } dd { (view.queued) } dd.soft { (count(view.on_the_way)) " on their way to the ledger" } }
         }
         dl.facts {

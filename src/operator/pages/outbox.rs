@@ -8,7 +8,7 @@ use crate::operator::ask::Ask;
 use crate::operator::layout::{
     choice_field, code, count, csrf, empty, instant, number, page, pager, since, state, table,
 };
-use crate::store::messages::{self, MessageRow, Standing, Which};
+use crate::store::messages::{self, AttemptRow, MessageRow, Standing, Which};
 use crate::store::search::Page;
 use maud::{Markup, html};
 
@@ -40,7 +40,7 @@ pub(super) fn rows(caption: &str, messages: &[MessageRow]) -> Markup {
                     @if let Some(error) = message.last_error.as_ref().filter(|_| message.state != "SENT") { span.soft { (error) } }
                 },
                 html! { (message.attempts) },
-                html! { @match (message.due_at, message.ended_at) { (Some(due), _) => "next " (since(due)), (_, Some(ended)) => (instant(ended)), _ => "" } },
+                html! { @match (message.due_at, message.ended_at) { (Some(due), _) => { "next " (since(due)) }, (_, Some(ended)) => { (instant(ended)) }, _ => {} } },
             ]
         })
         .collect();
@@ -86,15 +86,21 @@ pub(super) fn sentence(standing: &Standing) -> Markup {
     }
 }
 
-/// The page of one message.
-pub(in crate::operator) fn one(ask: &Ask) -> Outcome {
-    ask.only(&[])?;
+/// One message with its attempts.
+pub(in crate::operator) fn whole(ask: &Ask) -> Result<(MessageRow, Vec<AttemptRow>), Failure> {
     let id = ask.id()?;
     let found = ask.app.shared().store.look(|conn| {
         let Some(message) = messages::message(conn, id)? else { return Ok(None) };
         Ok(Some((message, messages::attempts(conn, id)?)))
     })?;
-    let (message, attempts) = found.ok_or_else(|| Failure::absent(format!("message {id}")))?;
+    found.ok_or_else(|| Failure::absent(format!("message {id}")))
+}
+
+/// The page of one message.
+pub(in crate::operator) fn one(ask: &Ask) -> Outcome {
+    ask.only(&[])?;
+    let (message, attempts) = whole(ask)?;
+    let id = message.id;
     let url = ask.app.shared().endpoints.get(&message.endpoint).map(|endpoint| endpoint.url.clone());
     let rows = attempts
         .iter()
@@ -111,9 +117,9 @@ pub(in crate::operator) fn one(ask: &Ask) -> Outcome {
     let content = html! {
         p.answer {
             @match message.state.as_str() {
-                "SENT" => "Accepted by " (message.endpoint) ".",
-                "DEAD" => "Given up: " (message.last_error.as_deref().unwrap_or("no answer")) ".",
-                _ => "Waits for " (message.endpoint) @if let Some(due) = message.due_at { ", next attempt " (since(due)) } ".",
+                "SENT" => { "Accepted by " (message.endpoint) "." },
+                "DEAD" => { "Given up: " (message.last_error.as_deref().unwrap_or("no answer")) "." },
+                _ => { "Waits for " (message.endpoint) @if let Some(due) = message.due_at { ", next attempt " (since(due)) } "." },
             }
         }
         dl.facts {

@@ -120,7 +120,7 @@ pub(super) fn heard(view: &SourceView, back_to: Option<Millis>) -> Markup {
                 (since(at))
                 @if view.quiet { " " (state("quiet")) }
             },
-            (None, Some(back_to)) => "not since " (instant(back_to)),
+            (None, Some(back_to)) => { "not since " (instant(back_to)) },
             (None, None) => "never",
         }
     }
@@ -138,7 +138,7 @@ pub(in crate::operator) fn page(ask: &Ask) -> Outcome {
             (empty("No source is configured.", html! { p { "A source binds a path to a provider, a tenant and its secrets. Make a configuration that works:" } pre { "postonce init stripe" } }))
         } @else {
             p.answer {
-                @match quiet { 0 => "Every source is as lively as usual", 1 => "1 source is quieter than usual", n => (n) " sources are quieter than usual" }
+                @match quiet { 0 => "Every source is as lively as usual", 1 => "1 source is quieter than usual", n => { (n) " sources are quieter than usual" } }
                 @if refused > 0 { "; " (number(refused as i64)) @if refused == 1 { " signature was refused" } @else { " signatures were refused" } " since " (instant(started)) }
                 "."
             }
