@@ -491,3 +491,15 @@ CREATE TABLE postonce_hours(                 -- inserted and updated by the oper
   hour    INTEGER NOT NULL PRIMARY KEY,      -- its begin
   buckets TEXT NOT NULL                      -- JSON: answers by time taken, as engine/latency.rs counts them
 ) STRICT, WITHOUT ROWID;
+
+-- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
+
+CREATE TABLE IF NOT EXISTS postonce_once(    -- inserted by apply_once with the work that it stands for; kept
+  key    TEXT NOT NULL PRIMARY KEY CHECK (key <> ''),
+  at     INTEGER NOT NULL,
+  result TEXT                                -- JSON; NULL only inside the transaction that does the work
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS postonce_once_kept BEFORE DELETE ON postonce_once WHEN OLD.result IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'what was done once is never forgotten'); END;
+CREATE TRIGGER IF NOT EXISTS postonce_once_fixed BEFORE UPDATE ON postonce_once WHEN OLD.result IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'what was done once is never changed'); END;

@@ -2,17 +2,16 @@
 //!
 //! Turns requests into deliveries and outcomes into answers. Never 2xx without a durable row; never 3xx.
 
+use crate::answer::answer;
+pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
-use crate::engine::{self, Engine, Shared};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
+use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
-use crate::steps::receive::{Received, receive};
 use crate::store::Options;
-use crate::store::gate::Intake;
-use crate::store::raw::NewRaw;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +30,11 @@ pub struct Server {
 impl Server {
     /// Opens the file, starts the threads, listens.
     pub fn start(loaded: &Loaded, options: &Options) -> Result<Server> {
+        Server::start_with(loaded, options, Parts::ALL)
+    }
+
+    /// The same with some of its threads only: for measuring one thing at a time.
+    pub fn start_with(loaded: &Loaded, options: &Options, parts: Parts) -> Result<Server> {
         let (sources, endpoints) = engine::build(loaded).map_err(|faults| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Error::refused(
@@ -43,7 +47,7 @@ impl Server {
         let operator = listen(config.operator.listen, "operator")?;
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
-        engine.start(waking)?;
+        engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
         let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
@@ -158,43 +162,19 @@ impl Hooks {
             headers: &headers,
             body,
         };
-        let response = match receive(source, &delivery) {
-            Received::Keep(raw) => return self.keep(raw, reply),
-            Received::Handshake(answer) => {
-                Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
-            }
-            Received::Refused(refusal) => {
-                self.note_refusal(source, &refusal, &delivery, client);
-                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-                problem(status, refusal.reason.as_str(), &refusal.about)
-            }
-            Received::UnknownEncoding(encoding) => {
-                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
-                problem(415, "unknown_encoding", &what)
-            }
-            Received::TooLarge => problem(413, "body_too_large", "the body unpacks to more than the source takes"),
-            Received::BadGzip => problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"),
-        };
-        reply.send(response);
-    }
-
-    /// Hands a genuine body to the disk; the answer follows once it is durable, or cannot be.
-    fn keep(&self, raw: NewRaw, reply: Reply) {
-        let shared = self.shared.clone();
-        let began = std::time::Instant::now();
-        let done = Box::new(move |kept: Result<i64>| {
-            reply.send(match kept {
-                Ok(id) => {
-                    shared.wake();
-                    shared.counts.acknowledged.note(began.elapsed());
-                    Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
+        let (began, counts) = (std::time::Instant::now(), self.shared.clone());
+        answer(
+            &self.shared,
+            source,
+            &delivery,
+            |refusal| self.note_refusal(source, refusal, &delivery, client),
+            Box::new(move |response| {
+                if response.status() == 200 {
+                    counts.counts.acknowledged.note(began.elapsed());
                 }
-                Err(error) => problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5"),
-            });
-        });
-        if let Err((unkept, error)) = self.shared.store.gate().keep(Intake { raw, done }) {
-            (unkept.done)(Err(error));
-        }
+                reply.send(response);
+            }),
+        );
     }
 
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
@@ -217,11 +197,6 @@ impl Hooks {
             delivery.body.len()
         );
     }
-}
-
-/// An answer that says what is wrong, in JSON.
-pub(crate) fn problem(status: u16, code: &str, what: &str) -> Response {
-    Response::json(status, serde_json::json!({ "error": code, "message": what }).to_string().into_bytes())
 }
 
 /// Where the demo and `init` put things when nobody says otherwise.

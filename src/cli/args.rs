@@ -40,6 +40,10 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Take up now what was claimed and never finished, in a server that is not running.
     Sweep(Database),
+    /// Measure this machine: ratios against plain SQLite in one run.
+    Bench(Bench),
+    /// The proof on your own machine: a day of events under kills and duplicates. Exits 0 when nothing is lost or doubled.
+    Torture(Torture),
     /// The version, and that of SQLite.
     Version,
 }
@@ -221,7 +225,7 @@ pub(crate) struct Torture {
     /// Take the events of this database instead of invented ones.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Where to work; a temporary folder otherwise.
+    /// Where to work, an empty folder that is kept; a temporary one otherwise.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

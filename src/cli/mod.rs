@@ -4,6 +4,7 @@
 
 mod args;
 
+mod bench;
 mod check;
 mod init;
 mod list;
@@ -12,6 +13,7 @@ mod output;
 mod replay;
 mod send;
 mod serve;
+mod torture;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -51,6 +53,8 @@ pub fn main() -> ExitCode {
         Command::Entities(args) => list::entities(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Torture(args) => torture::run(args),
         Command::Version => output::version(),
     };
     match outcome {

@@ -4,9 +4,12 @@
 //! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
 //! do; a wake-up only says "look".
 
+mod answers;
 pub mod latency;
 mod sender;
 mod worker;
+
+pub use answers::{Told, Waiter};
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
@@ -17,8 +20,9 @@ use crate::source::{self, Source};
 use crate::steps::deliver::{self, Endpoint};
 use crate::steps::sweep;
 use crate::store::raw::State;
-use crate::store::{Options, Store};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crate::store::{Options, Store, foreign};
+use answers::Answers;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
@@ -39,11 +43,8 @@ pub struct Shared {
     wake_worker: Sender<()>,
     wake_sender: Sender<()>,
     stopping: AtomicBool,
-    waiters: Mutex<HashMap<i64, Waiter>>,
+    answers: Answers,
 }
-
-/// Told the end state of a raw event.
-pub type Waiter = Box<dyn FnOnce(State) + Send>;
 
 /// Counters since the start, for people, metrics and tests.
 #[derive(Default)]
@@ -90,6 +91,20 @@ impl Counts {
     }
 }
 
+/// Which threads run. All of them, but for measuring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Read, claim and apply.
+    pub apply: bool,
+    /// Deliver the outbox.
+    pub deliver: bool,
+}
+
+impl Parts {
+    /// Everything that a server does.
+    pub const ALL: Parts = Parts { apply: true, deliver: true };
+}
+
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -105,8 +120,22 @@ impl Engine {
         options: &Options,
     ) -> Result<(Engine, Waking)> {
         let store = Store::open(database, options)?;
+        let mut faults = Vec::new();
+        store.read(|conn| {
+            foreign::guard(conn)?;
+            sources.iter().for_each(|source| source.check_rules(conn, &mut faults));
+            Ok(())
+        })?;
+        if !faults.is_empty() {
+            let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            return Err(Error::refused(
+                format!("{} effect(s) do not fit {}:\n  {}", list.len(), database.display(), list.join("\n  ")),
+                "mend the statements, or make the app's tables first",
+            ));
+        }
         let (wake_worker, worker) = bounded(1);
         let (wake_sender, sender) = bounded(1);
+        let (news, answers) = unbounded();
         let shared = Arc::new(Shared {
             store,
             sources: sources.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
@@ -115,13 +144,13 @@ impl Engine {
             wake_worker,
             wake_sender,
             stopping: AtomicBool::new(false),
-            waiters: Mutex::default(),
+            answers: Answers::new(news),
         });
-        Ok((Engine { shared, threads: Mutex::default() }, Waking { worker, sender }))
+        Ok((Engine { shared, threads: Mutex::default() }, Waking { worker, sender, answers }))
     }
 
     /// Releases what the process before had claimed and starts the threads.
-    pub fn start(&self, waking: Waking) -> Result<()> {
+    pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
         let released = sweep::at_start(&self.shared.store)?;
         if released > 0 {
             log::info!("{released} events of the process before are taken up again");
@@ -130,10 +159,16 @@ impl Engine {
             std::thread::Builder::new().name(name.into()).spawn(run).map_err(|e| Error::Unavailable(e.to_string()))
         };
         let mut threads = self.threads.lock().expect("no panic while it is held");
-        let (shared, Waking { worker, sender }) = (self.shared.clone(), waking);
-        threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        let (shared, Waking { worker, sender, answers }) = (self.shared.clone(), waking);
+        if parts.apply {
+            threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        }
         let shared = self.shared.clone();
-        threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        if parts.deliver {
+            threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        }
+        let shared = self.shared.clone();
+        threads.push(spawn("told", Box::new(move || answers::run(&shared, &answers)))?);
         Ok(())
     }
 
@@ -164,6 +199,7 @@ impl Drop for Engine {
 pub struct Waking {
     worker: Receiver<()>,
     sender: Receiver<()>,
+    answers: Receiver<(i64, Option<Told>)>,
 }
 
 impl Shared {
@@ -182,20 +218,19 @@ impl Shared {
         self.stopping.load(Relaxed)
     }
 
-    /// Tells `waiter` once the raw event has ended.
+    /// Tells `waiter`, on a thread of ours, once the raw event has ended or failed, or it takes too long.
     pub fn when_ended(&self, raw_event: i64, waiter: Waiter) {
-        self.waiters.lock().expect("no panic while it is held").insert(raw_event, waiter);
+        self.answers.wait_for(raw_event, waiter);
+    }
+
+    pub(crate) fn failed(&self, raw_event: i64) {
+        self.counts.failed_attempts.fetch_add(1, Relaxed);
+        self.answers.tell(raw_event, Told::Failed);
     }
 
     pub(crate) fn ended(&self, raw_event: i64, state: State) {
         self.counts.ended(state);
-        let mut waiters = self.waiters.lock().expect("no panic while it is held");
-        if !waiters.is_empty()
-            && let Some(waiter) = waiters.remove(&raw_event)
-        {
-            drop(waiters);
-            waiter(state);
-        }
+        self.answers.tell(raw_event, Told::Ended(state));
     }
 }
 

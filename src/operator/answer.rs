@@ -97,8 +97,17 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let hint = error.hint().map(str::to_owned);
         let (status, code) = match &error {
-            Error::Refused { .. } | Error::LostClaim | Error::Apply(_) => (409, "refused"),
-            Error::Pool(_) | Error::QueueFull | Error::Unavailable(_) | Error::OverBudget(_) => (503, "unavailable"),
+            Error::Refused { .. }
+            | Error::LostClaim
+            | Error::Apply(_)
+            | Error::Reject(_)
+            | Error::Parked { .. }
+            | Error::Conflict(_) => (409, "refused"),
+            Error::Pool(_)
+            | Error::QueueFull
+            | Error::Unavailable(_)
+            | Error::OverBudget(_)
+            | Error::LostTransaction(_) => (503, "unavailable"),
             Error::Sqlite(_) if error.is_busy() || error.is_disk_full() => (503, "unavailable"),
             Error::Sqlite(_) => (500, "storage"),
         };

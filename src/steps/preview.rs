@@ -82,6 +82,9 @@ pub fn preview(store: &Store, sources: &HashMap<String, Arc<Source>>, id: i64) -
     let found = found.lock().expect("no panic while it is held").take();
     match (found, undone) {
         (Some(Ok(preview)), _) => Ok(Some(Preview { posted_before: still.posted_before, ..preview })),
+        (Some(Err(Error::Reject(why))), _) => Ok(Some(ends(State::Dead, &why))),
+        (Some(Err(Error::Conflict(why))), _) => Ok(Some(ends(State::Conflict, &why))),
+        (Some(Err(Error::Parked { why, .. })), _) => Ok(Some(ends(State::Parked, &why))),
         (Some(Err(error)), _) => Ok(Some(ends(State::Received, &format!("it would fail, and be tried again: {error}")))),
         (None, Err(error)) => Err(error),
         (None, Ok(())) => Err(Error::Unavailable("the preview did not run".into())),

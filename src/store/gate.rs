@@ -359,7 +359,13 @@ impl Writer {
             return Err(Lost::Whole(e.into()));
         }
         self.due_latest = self.due_latest.max(clock::steady());
-        let tx = Tx { conn, now: clock::wall(), due_now: self.due_latest, names: &self.names };
+        let tx = Tx {
+            conn,
+            now: clock::wall(),
+            due_now: self.due_latest,
+            apply_budget: self.options.apply_budget,
+            names: &self.names,
+        };
         let mut ids = Vec::with_capacity(intake.len());
         for one in intake {
             ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
@@ -369,15 +375,11 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = if job.alone {
-                limited(conn, self.options.apply_budget, || tx.savepoint(|| (job.run)(&tx)))
-            } else {
-                tx.savepoint(|| (job.run)(&tx))
-            };
+            let result = tx.savepoint(|| (job.run)(&tx));
             if conn.is_autocommit() {
                 self.names.clear();
-                let error = result.err().unwrap_or(Error::Apply("the work ended the transaction itself".into()));
-                return Err(Lost::By(at, error));
+                let itself = || Error::LostTransaction("the work ended the transaction itself".into());
+                return Err(Lost::By(at, result.err().unwrap_or_else(itself)));
             }
             results.push(result);
         }
@@ -483,16 +485,4 @@ enum Lost {
     By(usize, Error),
     /// The disk or the lock.
     Whole(Error),
-}
-
-/// Interrupts whatever statement runs when the budget is over.
-fn limited<T>(conn: &Connection, budget: Duration, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let until = Instant::now() + budget;
-    let _ = conn.progress_handler(1000, Some(move || Instant::now() > until));
-    let result = f();
-    let _ = conn.progress_handler(0, None::<fn() -> bool>);
-    match result {
-        Err(_) if Instant::now() > until => Err(Error::OverBudget(budget.as_millis() as u64)),
-        other => other,
-    }
 }

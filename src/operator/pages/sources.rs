@@ -102,6 +102,7 @@ fn secrets(ask: &Ask, source: &str, now: Millis) -> Vec<SecretView> {
     let config = ask.app.config.sources.iter().find(|config| config.name.get_ref() == source);
     let named = config.into_iter().flat_map(|config| &config.secrets).map(|secret| match secret.get_ref() {
         SecretConfig::Plain(place) => (place.clone(), None),
+        SecretConfig::Given { name, .. } => (name.clone(), None),
         SecretConfig::Named { name, ends, .. } => (name.clone(), ends.clone()),
     });
     named
