@@ -145,7 +145,8 @@ pub(super) fn see(place: &str) -> Response {
 pub(super) fn sealed(response: Response, who: Option<&Who>) -> Response {
     let mut response = response
         .with_header("X-Content-Type-Options", "nosniff")
-        .with_header("Referrer-Policy", "no-referrer")
+        // Not "no-referrer": with it browsers send no origin with our own forms.
+        .with_header("Referrer-Policy", "same-origin")
         .with_header("Cross-Origin-Resource-Policy", "same-origin")
         .with_header("X-Frame-Options", "DENY")
         .with_header(
