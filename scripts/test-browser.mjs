@@ -75,7 +75,7 @@ for (const width of WIDTHS) {
   }
 
   // A payload is text.
-  await page.goto(`${OPERATOR}/events?id=pi_1001`)
+  await page.goto(`${OPERATOR}/events?id=evt_1001`)
   await page.getByRole('rowheader').getByRole('link').first().click()
   check(await page.getByLabel('Body').getByText("<script>document.title='owned'</script>").isVisible(), `${at} script in a payload is shown as text`)
   check(!(await page.title()).includes('owned'), `${at} and does not run`)

@@ -73,7 +73,12 @@ pub struct Operator {
 
 impl Default for Operator {
     fn default() -> Operator {
-        Operator { listen: SocketAddr::from(([127, 0, 0, 1], 8788)), token: None, read_only_token: None, hosts: Vec::new() }
+        Operator {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8788)),
+            token: None,
+            read_only_token: None,
+            hosts: Vec::new(),
+        }
     }
 }
 

@@ -80,8 +80,7 @@ impl Counts {
     pub(crate) fn refused(&self, source: &str, reason: &'static str, from: IpAddr) {
         let last = crate::clock::wall();
         let mut refusals = self.refusals.lock().expect("no panic while it is held");
-        let entry =
-            refusals.entry((source.to_owned(), reason)).or_insert(Refusals { count: 0, last, from });
+        let entry = refusals.entry((source.to_owned(), reason)).or_insert(Refusals { count: 0, last, from });
         *entry = Refusals { count: entry.count + 1, last, from };
     }
 

@@ -10,8 +10,8 @@ use crate::event::Millis;
 use crate::steps::{correct, preview};
 use crate::store::audit::{self, Change};
 use crate::store::check::Offence;
-use crate::store::ledger::EntryLine;
 use crate::store::discrepancies::{self, Resolution};
+use crate::store::ledger::EntryLine;
 use crate::store::{Tx, books, check, listing, messages, open_for_reading, outbox, raw, search};
 use serde::Serialize;
 use std::sync::{Arc, Mutex};
@@ -76,7 +76,8 @@ pub(super) fn replay(ask: &Ask, id: i64, note: &str) -> Result<()> {
 pub(super) fn replay_dead(ask: &Ask, note: &str) -> Result<usize> {
     let app = ask.app;
     let dead = search::EventQuery { states: vec!["DEAD"], limit: AT_ONCE, ..Default::default() };
-    let ids: Vec<i64> = app.shared().store.look(|conn| search::events(conn, &dead))?.rows.iter().map(|r| r.id).collect();
+    let ids: Vec<i64> =
+        app.shared().store.look(|conn| search::events(conn, &dead))?.rows.iter().map(|r| r.id).collect();
     let template = change(ask, "replay", String::new(), note);
     let count = app.shared().store.write(move |tx| {
         let mut count = 0;
@@ -134,7 +135,9 @@ pub(super) fn preview_reversal(app: &App, entry: i64, note: &str) -> Result<Entr
         Err(Error::LostClaim) // undoes it
     });
     match (found.lock().expect("no panic while it is held").take(), undone) {
-        (Some(tried), _) => tried?.ok_or_else(|| Error::refused(format!("there is no entry {entry}"), "see the ledger")),
+        (Some(tried), _) => {
+            tried?.ok_or_else(|| Error::refused(format!("there is no entry {entry}"), "see the ledger"))
+        }
         (None, Err(error)) => Err(error),
         (None, Ok(())) => Err(Error::Unavailable("the preview did not run".into())),
     }

@@ -136,8 +136,7 @@ fn draw(days: &[Day]) -> Result<String, Failed> {
             }
             let mut below = 0;
             for series_at in 0..CLASSES.len() {
-                let n: i64 =
-                    day.found.iter().filter(|(class, _)| series(class) == series_at).map(|(_, n)| n).sum();
+                let n: i64 = day.found.iter().filter(|(class, _)| series(class) == series_at).map(|(_, n)| n).sum();
                 if n > 0 {
                     let bar = [(left, y(below + n)), (right, y(below))];
                     root.draw(&Rectangle::new(bar, MARKS[series_at].0.filled()))?;

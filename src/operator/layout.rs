@@ -115,7 +115,9 @@ pub(super) fn csrf(who: &Who) -> Markup {
 pub(super) fn state(word: &str) -> Markup {
     let (class, sign) = match word {
         "DONE" | "SENT" | "COMPLETED" | "RESOLVED" | "ok" => ("done", "✓"),
-        "RECEIVED" | "CLAIMED" | "WAITING" | "RUNNING" | "DEFERRED" | "FIXING" | "ASSIGNED" | "quiet" | "late" => ("wait", "…"),
+        "RECEIVED" | "CLAIMED" | "WAITING" | "RUNNING" | "DEFERRED" | "FIXING" | "ASSIGNED" | "quiet" | "late" => {
+            ("wait", "…")
+        }
         "PARKED" | "CONFLICT" | "DEAD" | "INVALID" | "FAILED" | "OPEN" | "fail" | "refused" => ("need", "!"),
         "DUPLICATE" => ("plain", "="),
         _ => ("plain", "–"),
@@ -229,7 +231,7 @@ pub(super) fn table(caption: &str, columns: &[&str], rows: Vec<Vec<Markup>>) -> 
                         tr role="row" {
                             @for (at, cell) in row.into_iter().enumerate() {
                                 @if at == 0 { th scope="row" role="rowheader" class=[number(at)] { (cell) } }
-                                @else { td role="cell" data-name=(name(at)) class=[number(at)] { (cell) } }
+                                @else { td role="cell" data-name=(name(at)) class=[number(at)] { div { (cell) } } }
                             }
                         }
                     }

@@ -79,7 +79,7 @@ impl Operator {
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let front = Front::start(
             listener,
-            Limits::default(),
+            limits(),
             proxies,
             |_, _| Route::Read { limit: BODY_MOST },
             move |request, reply| reply.send(app.answer(&request)),
@@ -97,6 +97,17 @@ impl Operator {
     pub fn stop(self, time: Duration) {
         self.clock.stop();
         self.front.stop(time);
+    }
+}
+
+/// A filter of 500 characters may take 6000 bytes in a URL; people are few.
+fn limits() -> Limits {
+    Limits {
+        line_bytes: 64 << 10,
+        head_bytes: 80 << 10,
+        connections: 512,
+        connections_per_address: 256,
+        ..Limits::default()
     }
 }
 

@@ -149,8 +149,11 @@ impl Routes {
                 if allow.contains(&"GET") {
                     allow.push("HEAD");
                 }
-                let mut failure =
-                    Failure::new(405, "method_not_allowed", format!("{} is not how {path} is used", head.method.as_str()));
+                let mut failure = Failure::new(
+                    405,
+                    "method_not_allowed",
+                    format!("{} is not how {path} is used", head.method.as_str()),
+                );
                 failure.allow = Some(allow.join(", "));
                 Err(failure)
             }
@@ -173,7 +176,12 @@ mod tests {
         Routes::new();
         for entry in TABLE {
             let login = ["/login", "/logout"].contains(&entry.path);
-            assert_eq!(entry.kind == Kind::Change || (login && entry.method == "POST"), entry.method == "POST", "{}", entry.path);
+            assert_eq!(
+                entry.kind == Kind::Change || (login && entry.method == "POST"),
+                entry.method == "POST",
+                "{}",
+                entry.path
+            );
         }
     }
 }

@@ -49,7 +49,10 @@ pub fn reverse(tx: &Tx, entry: i64, note: &str, source: Option<&Source>) -> Resu
             return Err(Error::refused(format!("entry {entry} is taken back already{by}"), "nothing is left to do"));
         }
         Claim::Conflict { .. } => {
-            return Err(Error::refused(format!("entry {entry} has another correction already"), "look at its reference"));
+            return Err(Error::refused(
+                format!("entry {entry} has another correction already"),
+                "look at its reference",
+            ));
         }
     }
     let journal = ledger::append(tx, &new)?;

@@ -7,9 +7,9 @@ use super::apply;
 use super::claim::{self, Claimed, Prepared};
 use super::read::{self, Read};
 use crate::error::{Error, Result};
+use crate::source::Source;
 use crate::store::ledger::EntryLine;
 use crate::store::raw::{self, State};
-use crate::source::Source;
 use crate::store::{Store, Tx, books, search};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -46,7 +46,8 @@ pub fn preview(store: &Store, sources: &HashMap<String, Arc<Source>>, id: i64) -
     })?;
     let Some((due, body, posted_before, (state, reason))) = read else { return Ok(None) };
     let still = Preview { state, reason, posted_before, ..Preview::default() };
-    let may = matches!(State::parse(&still.state), Some(State::Ignored | State::Parked | State::Conflict | State::Dead));
+    let may =
+        matches!(State::parse(&still.state), Some(State::Ignored | State::Parked | State::Conflict | State::Dead));
     if !may {
         return Ok(Some(still));
     }
@@ -85,7 +86,9 @@ pub fn preview(store: &Store, sources: &HashMap<String, Arc<Source>>, id: i64) -
         (Some(Err(Error::Reject(why))), _) => Ok(Some(ends(State::Dead, &why))),
         (Some(Err(Error::Conflict(why))), _) => Ok(Some(ends(State::Conflict, &why))),
         (Some(Err(Error::Parked { why, .. })), _) => Ok(Some(ends(State::Parked, &why))),
-        (Some(Err(error)), _) => Ok(Some(ends(State::Received, &format!("it would fail, and be tried again: {error}")))),
+        (Some(Err(error)), _) => {
+            Ok(Some(ends(State::Received, &format!("it would fail, and be tried again: {error}"))))
+        }
         (None, Err(error)) => Err(error),
         (None, Ok(())) => Err(Error::Unavailable("the preview did not run".into())),
     }

@@ -42,7 +42,13 @@ pub struct Line {
 pub fn write(tx: &Tx, change: &Change) -> Result<()> {
     tx.conn
         .prepare_cached("INSERT INTO postonce_audit(at, who, what, target, note) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![tx.now, change.who, change.what, change.target, (!change.note.is_empty()).then_some(&change.note)])?;
+        .execute(params![
+            tx.now,
+            change.who,
+            change.what,
+            change.target,
+            (!change.note.is_empty()).then_some(&change.note)
+        ])?;
     Ok(())
 }
 

@@ -78,7 +78,8 @@ pub struct AsOf {
     pub clock: Clock,
 }
 
-const COLUMNS: &str = "a.id, b.tenant, b.provider, b.provider_account, b.mode, a.code, nullif(a.holder, ''), a.currency, a.class,
+const COLUMNS: &str =
+    "a.id, b.tenant, b.provider, b.provider_account, b.mode, a.code, nullif(a.holder, ''), a.currency, a.class,
   a.debits, a.credits FROM postonce_accounts a JOIN postonce_books b ON b.id = a.book";
 
 fn row(r: &Row) -> rusqlite::Result<AccountRow> {
@@ -209,8 +210,7 @@ pub fn accounts(conn: &Connection, query: &AccountQuery) -> Result<Page<AccountR
     let mut statement = conn.prepare_cached(&format!(
         "SELECT {COLUMNS} WHERE {by_holder} AND (?2 IS NULL OR a.code = ?2) AND a.id > ?3 ORDER BY a.id LIMIT ?4"
     ))?;
-    let rows =
-        statement.query_map(params![query.holder, query.code, query.after, query.limit as i64 + 1], row)?;
+    let rows = statement.query_map(params![query.holder, query.code, query.after, query.limit as i64 + 1], row)?;
     let mut rows: Vec<AccountRow> = rows.collect::<rusqlite::Result<_>>()?;
     let more = rows.len() > query.limit;
     rows.truncate(query.limit);
@@ -225,10 +225,7 @@ pub fn accounts(conn: &Connection, query: &AccountQuery) -> Result<Page<AccountR
 
 /// One account, now or at a moment.
 pub fn account(conn: &Connection, id: i64, as_of: Option<AsOf>) -> Result<Option<AccountRow>> {
-    let found = conn
-        .prepare_cached(&format!("SELECT {COLUMNS} WHERE a.id = ?1"))?
-        .query_row([id], row)
-        .optional()?;
+    let found = conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE a.id = ?1"))?.query_row([id], row).optional()?;
     let Some(mut account) = found else { return Ok(None) };
     if let Some(as_of) = as_of {
         account.turn_back(conn, as_of)?;

@@ -54,8 +54,7 @@ pub struct AttemptRow {
     pub error: Option<String>,
 }
 
-const COLUMNS: &str =
-    "id, key, endpoint, raw_event, journal, state, due_at, attempts, created_at, ended_at, last_error FROM postonce_outbox";
+const COLUMNS: &str = "id, key, endpoint, raw_event, journal, state, due_at, attempts, created_at, ended_at, last_error FROM postonce_outbox";
 
 fn row(r: &Row) -> rusqlite::Result<MessageRow> {
     Ok(MessageRow {
@@ -150,7 +149,9 @@ pub struct Standing {
 pub fn standing(conn: &Connection, now: Millis) -> Result<Standing> {
     let count = |of: &str| -> Result<i64> {
         Ok(conn
-            .prepare_cached(&format!("SELECT count(*) FROM (SELECT 1 FROM postonce_outbox WHERE {of} LIMIT {COUNT_MOST})"))?
+            .prepare_cached(&format!(
+                "SELECT count(*) FROM (SELECT 1 FROM postonce_outbox WHERE {of} LIMIT {COUNT_MOST})"
+            ))?
             .query_row([], |r| r.get(0))?)
     };
     Ok(Standing {

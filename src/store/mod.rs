@@ -97,9 +97,9 @@ impl Store {
         drop(snapshot);
         conn.progress_handler(0, None::<fn() -> bool>)?;
         match found {
-            Err(Error::Sqlite(e)) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) => {
-                Err(Error::refused("this question takes longer than a page may", "narrow it: a shorter time, one account"))
-            }
+            Err(Error::Sqlite(e)) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) => Err(
+                Error::refused("this question takes longer than a page may", "narrow it: a shorter time, one account"),
+            ),
             other => other,
         }
     }

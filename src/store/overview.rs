@@ -118,7 +118,7 @@ pub struct Pulse {
 }
 
 /// The pulse of each source, from the newest events back. A source that is not in the answer was not heard within what
-/// could be looked at; the second value says how far back that was.
+/// could be looked at; the second value says how far back that was, when it was not all.
 pub fn pulses(conn: &Connection, sources: usize) -> Result<(HashMap<String, Pulse>, Option<Millis>)> {
     const JUDGED: usize = 200;
     const LOOK: Duration = Duration::from_millis(10);
@@ -131,8 +131,8 @@ pub fn pulses(conn: &Connection, sources: usize) -> Result<(HashMap<String, Puls
     let (mut looked, mut back_to) = (0_u32, None);
     while let Some(r) = rows.next()? {
         let (id, name, at): (i64, String, Millis) = (r.get(0)?, r.get(1)?, r.get(2)?);
-        back_to = Some(at);
-        let (pulse, before) = found.entry(name).or_insert_with(|| (Pulse { last: Some((id, at)), ..Pulse::default() }, at));
+        let (pulse, before) =
+            found.entry(name).or_insert_with(|| (Pulse { last: Some((id, at)), ..Pulse::default() }, at));
         if pulse.seen < JUDGED {
             pulse.longest_pause = pulse.longest_pause.max((pulse.seen > 0).then_some(*before - at));
             pulse.seen += 1;
@@ -141,6 +141,7 @@ pub fn pulses(conn: &Connection, sources: usize) -> Result<(HashMap<String, Puls
         looked += 1;
         let all_judged = found.len() >= sources && found.values().all(|(pulse, _)| pulse.seen >= JUDGED);
         if all_judged || (looked.is_multiple_of(64) && began.elapsed() > LOOK) {
+            back_to = Some(at);
             break;
         }
     }

@@ -89,7 +89,8 @@ pub struct Page<T, K = i64> {
     pub looked_back_to: Option<Millis>,
 }
 
-const COLUMNS: &str = "r.id, s.name, r.origin, r.state, e.event_id, e.type, b.tenant, b.provider, b.mode, r.received_at, e.occurred_at,
+const COLUMNS: &str =
+    "r.id, s.name, r.origin, r.state, e.event_id, e.type, b.tenant, b.provider, b.mode, r.received_at, e.occurred_at,
   r.ended_at, r.attempts, r.secret, r.reason
   FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
   LEFT JOIN postonce_events e ON e.id = r.id LEFT JOIN postonce_books b ON b.id = e.book";
@@ -282,7 +283,9 @@ pub fn first_entry_at(conn: &Connection, at: Millis) -> Result<i64> {
 
 fn halve(conn: &Connection, table: &'static str, column: &'static str, at: Millis) -> Result<i64> {
     let (mut low, mut high): (i64, i64) = conn
-        .prepare_cached(&format!("SELECT ifnull((SELECT min(id) FROM {table}), 1), ifnull((SELECT max(id) FROM {table}), 0) + 1"))?
+        .prepare_cached(&format!(
+            "SELECT ifnull((SELECT min(id) FROM {table}), 1), ifnull((SELECT max(id) FROM {table}), 0) + 1"
+        ))?
         .query_row([], |r| Ok((r.get(0)?, r.get(1)?)))?;
     let mut statement =
         conn.prepare_cached(&format!("SELECT id, {column} FROM {table} WHERE id >= ?1 ORDER BY id LIMIT 1"))?;

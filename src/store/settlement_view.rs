@@ -57,7 +57,8 @@ pub fn trend(conn: &Connection, now: Millis, days: i64) -> Result<Vec<Day>> {
         "SELECT day, max(state = 'COMPLETED') FROM postonce_runs WHERE book = ?1 AND day >= ?2 GROUP BY day",
     )?;
     for (book, _) in &since {
-        let rows = of_book.query_map(params![book, name(first)], |r| Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?)))?;
+        let rows =
+            of_book.query_map(params![book, name(first)], |r| Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?)))?;
         for row in rows {
             let (day, done) = row?;
             *completed.entry(day).or_default() += done;
@@ -76,7 +77,9 @@ pub fn trend(conn: &Connection, now: Millis, days: i64) -> Result<Vec<Day>> {
         *opened.entry(r.get(2)?).or_default() += n;
     }
     let resolved: BTreeMap<i64, i64> = conn
-        .prepare_cached("SELECT resolved_at / 86400000, count(*) FROM postonce_discrepancies WHERE resolved_at >= ?1 GROUP BY 1")?
+        .prepare_cached(
+            "SELECT resolved_at / 86400000, count(*) FROM postonce_discrepancies WHERE resolved_at >= ?1 GROUP BY 1",
+        )?
         .query_map([first * DAY], |r| Ok((r.get(0)?, r.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
     // Backwards from what is open now.
@@ -203,11 +206,11 @@ pub fn runs(conn: &Connection, before: Option<i64>, limit: usize) -> Result<Page
     let mut rows: Vec<RunRow> = rows.collect::<rusqlite::Result<_>>()?;
     let more = rows.len() > limit;
     rows.truncate(limit);
-    let mut buckets = conn
-        .prepare_cached("SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 AND side IN ('T', 'O') GROUP BY bucket")?;
+    let mut buckets = conn.prepare_cached(
+        "SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 AND side IN ('T', 'O') GROUP BY bucket",
+    )?;
     for run in &mut rows {
-        run.buckets =
-            buckets.query_map([run.id], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+        run.buckets = buckets.query_map([run.id], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
     }
     let next = if more { rows.last().map(|run| run.id) } else { None };
     Ok(Page { rows, next, looked_back_to: None })

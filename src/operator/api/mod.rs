@@ -68,12 +68,14 @@ pub(super) fn events(ask: &Ask) -> Outcome {
 pub(super) fn event(ask: &Ask) -> Outcome {
     ask.only(&[])?;
     let story = pages::event::story(ask, ask.id()?)?;
-    let messages: Vec<Value> =
-        story.messages.iter().map(|(message, attempts)| object!({ "message": message, "attempts": attempts })).collect();
-    let body = story
-        .body
-        .as_ref()
-        .map(|body| object!({ "bytes": body.bytes.len(), "sha256": hex::encode(body.sha256), "headers": body.headers }));
+    let messages: Vec<Value> = story
+        .messages
+        .iter()
+        .map(|(message, attempts)| object!({ "message": message, "attempts": attempts }))
+        .collect();
+    let body = story.body.as_ref().map(
+        |body| object!({ "bytes": body.bytes.len(), "sha256": hex::encode(body.sha256), "headers": body.headers }),
+    );
     json(&object!({
         "event": story.row, "batch": story.batch.map(|(batch, item)| object!({ "event": batch, "item": item })), "items": story.items,
         "body": body, "entries": story.entries, "messages": messages, "audit": story.audit,
@@ -290,4 +292,24 @@ pub(super) fn check(ask: &Ask) -> Outcome {
 /// The audit.
 pub(super) fn audit(ask: &Ask) -> Outcome {
     list(&pages::audit::find(ask)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DESCRIPTION;
+    use crate::operator::routes::Routes;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_description_has_every_path_and_no_other() {
+        let description: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        let mut described = BTreeSet::new();
+        for (path, methods) in description["paths"].as_object().unwrap() {
+            for method in methods.as_object().unwrap().keys() {
+                described.insert((method.to_uppercase(), path.clone()));
+            }
+        }
+        let served: BTreeSet<_> = Routes::of_the_api().into_iter().map(|(m, p)| (m.to_owned(), p.to_owned())).collect();
+        assert_eq!(described, served);
+    }
 }

@@ -4,7 +4,9 @@ use super::customer_link;
 use super::ledger::{rows as entry_rows, tabs};
 use crate::operator::answer::{Failure, Outcome};
 use crate::operator::ask::Ask;
-use crate::operator::layout::{choice_field, code, day_field, empty, href, instant, money_text, number, page, pager, table, text_field};
+use crate::operator::layout::{
+    choice_field, code, day_field, empty, href, instant, money_text, number, page, pager, table, text_field,
+};
 use crate::store::books::{self, AccountQuery, AccountRow, AsOf, Clock, CodeRow, EntryQuery};
 use maud::{Markup, html};
 
@@ -89,7 +91,11 @@ fn code_table(codes: &[CodeRow]) -> Markup {
             ]
         })
         .collect();
-    table("Accounts of each book; those kept per customer are added up", &["Account", "Book", "Holds", "#Debited", "#Credited", "#Balance"], rows)
+    table(
+        "Accounts of each book; those kept per customer are added up",
+        &["Account", "Book", "Holds", "#Debited", "#Credited", "#Balance"],
+        rows,
+    )
 }
 
 /// The page of accounts.

@@ -12,8 +12,7 @@ use maud::{Markup, html};
 pub(in crate::operator) fn find(ask: &Ask) -> Result<Page<audit::Line>, crate::operator::answer::Failure> {
     ask.only(&["target", "cursor", "limit"])?;
     let (target, before, limit) = (ask.text("target")?, ask.cursor()?, ask.limit()?);
-    let mut rows =
-        ask.app.shared().store.look(|conn| audit::list(conn, target.as_deref(), before, limit + 1))?;
+    let mut rows = ask.app.shared().store.look(|conn| audit::list(conn, target.as_deref(), before, limit + 1))?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = if more { rows.last().map(|line| line.id) } else { None };
@@ -37,7 +36,13 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
         .rows
         .iter()
         .map(|line| {
-            vec![instant(line.at), html! { (line.who) }, html! { (line.what) }, target(&line.target), html! { (line.note.as_deref().unwrap_or_default()) }]
+            vec![
+                instant(line.at),
+                html! { (line.who) },
+                html! { (line.what) },
+                target(&line.target),
+                html! { (line.note.as_deref().unwrap_or_default()) },
+            ]
         })
         .collect();
     let content = html! {

@@ -1,10 +1,11 @@
 //! Dead letters: what waits for a person, with what to do about it.
 
 use super::event_link;
+use crate::clock::wall;
 use crate::operator::act;
 use crate::operator::answer::{Outcome, see};
 use crate::operator::ask::Ask;
-use crate::operator::layout::{code, count, csrf, empty, instant, page, pager, since, state, table};
+use crate::operator::layout::{code, count, csrf, duration, empty, instant, page, pager, state, table};
 use crate::store::overview;
 use crate::store::search::{self, EventQuery};
 use maud::html;
@@ -42,7 +43,7 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
     let content = html! {
         p.answer {
             @if total == 0 { "Nothing waits for a person." }
-            @else { (count(total)) @if total == 1 { " event waits" } @else { " events wait" } " for a person" @if let Some(oldest) = oldest { ", the oldest since " (since(oldest)) } "." }
+            @else { (count(total)) @if total == 1 { " event waits" } @else { " events wait" } " for a person" @if let Some(oldest) = oldest { ", the oldest for " (duration(wall() - oldest)) } "." }
         }
         @if dead > 1 && ask.may_change() {
             div.buttons { form method="post" action="/dead/replay" { (csrf(&ask.who)) button.plainer { "Replay all " (count(dead)) " dead events" } } }

@@ -55,5 +55,11 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
         @else { (empty("No entity is known yet.", html! { p { "When an event carries the state of a subscription, a dispute or the like, its latest state is kept here, and older events never turn it back." } })) }
         (pager_to(ask, found.next.as_ref().map(cursor_of_key), None))
     };
-    Ok(page(ask, "Entities", "/entities", "The latest state of each object whose state we follow. It moves forward only.", content))
+    Ok(page(
+        ask,
+        "Entities",
+        "/entities",
+        "The latest state of each object whose state we follow. It moves forward only.",
+        content,
+    ))
 }

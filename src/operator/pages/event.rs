@@ -6,7 +6,9 @@ use crate::event::Millis;
 use crate::operator::act;
 use crate::operator::answer::{Failure, Outcome, see};
 use crate::operator::ask::Ask;
-use crate::operator::layout::{code, csrf, duration, href, instant, instant_of, money_text, number, page as framed, since, state};
+use crate::operator::layout::{
+    code, csrf, duration, href, instant, instant_of, money_text, number, page as framed, since, state,
+};
 use crate::steps::preview::Preview;
 use crate::store::audit::{self, Line};
 use crate::store::ledger::EntryLine;
@@ -187,7 +189,9 @@ fn claimed(story: &Story) -> Markup {
 fn hint(state: &str) -> Option<&'static str> {
     match state {
         "PARKED" => Some("mend what the reason names, then replay. What waits for another movement goes on by itself."),
-        "CONFLICT" => Some("compare the two amounts with the provider's dashboard. If the posted one is wrong, take its entry back with a note."),
+        "CONFLICT" => Some(
+            "compare the two amounts with the provider's dashboard. If the posted one is wrong, take its entry back with a note.",
+        ),
         "DEAD" => Some("mend the cause (often a rule's SQL), then replay: its attempts are counted anew."),
         _ => None,
     }
@@ -327,7 +331,8 @@ pub(in crate::operator) fn body(ask: &Ask) -> Outcome {
         Ok(listing::state(conn, id)?.map(|_| raw::body(conn, batch.map_or(id, |(batch, _)| batch))).transpose()?)
     })?;
     let body = found.ok_or_else(|| Failure::absent(format!("event {id}")))?;
-    let body = body.ok_or_else(|| Failure::new(410, "gone", format!("the bytes of event {id} are past their retention")))?;
+    let body =
+        body.ok_or_else(|| Failure::new(410, "gone", format!("the bytes of event {id} are past their retention")))?;
     Ok(Response::new(200)
         .with_header("Content-Type", "application/octet-stream")
         .with_header("Content-Disposition", format!("attachment; filename=\"event-{id}.body\""))
@@ -375,7 +380,7 @@ fn verdict(preview: &Preview) -> Markup {
                 n => { "It would be posted with " (n) " entries." },
             }
         } @else {
-            "It would end as " (preview.state.to_lowercase())
+            "It would end " (match preview.state.as_str() { "CONFLICT" => "in conflict", "DUPLICATE" => "as a repeat", "RECEIVED" => "where it is", "PARKED" => "parked", "IGNORED" => "ignored", _ => "dead" })
             @if let Some(reason) = &preview.reason { ": " (reason) } "."
         }
     }
@@ -398,7 +403,10 @@ mod tests {
         let sent = r#"{"b":1.10,"a":[1,{"t":"x{,}\"\\"}],"e":{},"n":[ ]}"#;
         let pretty = pretty_json(sent.as_bytes()).unwrap();
         assert!(pretty.starts_with("{\n  \"b\": 1.10,\n  \"a\": [\n    1,"), "{pretty}");
-        assert!(pretty.contains(r#""x{,}\"\\""#) && pretty.contains("\"e\": {},") && pretty.ends_with("\"n\": []\n}"), "{pretty}");
+        assert!(
+            pretty.contains(r#""x{,}\"\\""#) && pretty.contains("\"e\": {},") && pretty.ends_with("\"n\": []\n}"),
+            "{pretty}"
+        );
         assert_eq!(pretty_json(b"a=b&c=d"), None);
     }
 }

@@ -1,10 +1,11 @@
 //! Events: everything that arrived, found by what people have in hand.
 
 use super::event_link;
+use crate::event::Millis;
 use crate::operator::answer::{Failure, Outcome};
 use crate::operator::ask::Ask;
 use crate::operator::layout::{
-    choice_field, code, day_field, empty, instant, page, pager, state, table, text_field,
+    choice_field, code, day_field, empty, instant, page, pager, since, state, table, text_field,
 };
 use crate::store::raw::State;
 use crate::store::search::{self, EventQuery, EventRow};
@@ -67,6 +68,7 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
     let mut sources: Vec<&str> = ask.app.shared().sources.keys().map(String::as_str).collect();
     sources.sort_unstable();
     let content = html! {
+        @if !found.rows.is_empty() { p.answer { (found_so_many(found.rows.len(), found.next.is_some(), nothing_asked, found.rows.first().map(|row| row.received_at), "event")) } }
         form.filter role="search" aria-label="Find events" {
             (text_field(ask, "id", "Event id or reference", "evt_… pi_… re_…"))
             (text_field(ask, "account", "Customer", "cus_…"))
@@ -91,6 +93,23 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
     };
     let what = "Every verified delivery, as it was stored, and what became of it.";
     Ok(page(ask, "Events", "/events", what, content))
+}
+
+/// The first line of a list: how lively it is, or how many were found.
+pub(super) fn found_so_many(n: usize, more: bool, all: bool, newest: Option<Millis>, what: &str) -> Markup {
+    let what = if what == "entry" && n != 1 && !all {
+        "entries".to_owned()
+    } else if n != 1 && !all {
+        format!("{what}s")
+    } else {
+        what.to_owned()
+    };
+    html! {
+        @match newest.filter(|_| all) {
+            Some(at) => { "The newest " (what) " came " (since(at)) "." },
+            None => { @if more { "More than " } (n) " " (what) " found." },
+        }
+    }
 }
 
 /// What to do when nothing has arrived.

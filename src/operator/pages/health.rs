@@ -61,8 +61,7 @@ pub(in crate::operator) struct Health {
 pub(in crate::operator) fn view(ask: &Ask) -> Result<Health, Failure> {
     let shared = ask.app.shared();
     let path = shared.store.path();
-    let (facts, way) =
-        shared.store.look(|conn| Ok((overview::file_facts(conn)?, overview::on_the_way(conn)?)))?;
+    let (facts, way) = shared.store.look(|conn| Ok((overview::file_facts(conn)?, overview::on_the_way(conn)?)))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
     let disk_free_bytes = rustix::fs::statvfs(folder).ok().map(|stat| stat.f_bavail * stat.f_frsize);
     let mut wal = path.as_os_str().to_owned();

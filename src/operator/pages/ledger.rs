@@ -67,6 +67,10 @@ pub(in crate::operator) fn entries(ask: &Ask) -> Outcome {
     let found = ask.app.shared().store.look(|conn| books::entries(conn, &query))?;
     let asked = ask.query.iter().any(|(_, value)| !value.is_empty());
     let content = html! {
+        @if let Some(first) = found.rows.first() {
+            @let newest = first.recorded_at.parse::<jiff::Timestamp>().ok().map(|at| at.as_millisecond());
+            p.answer { (super::events::found_so_many(found.rows.len(), found.next.is_some(), !asked, newest, "entry")) }
+        }
         (tabs("/ledger"))
         form.filter role="search" aria-label="Find entries" {
             (text_field(ask, "reference", "Reference", "pi_… re_… po_…"))
@@ -146,7 +150,13 @@ pub(in crate::operator) fn entry(ask: &Ask) -> Outcome {
             }
         }
     };
-    Ok(page(ask, &format!("Entry {}", entry.id), "/ledger", "One movement of money, with both clocks and its link in the chain.", content))
+    Ok(page(
+        ask,
+        &format!("Entry {}", entry.id),
+        "/ledger",
+        "One movement of money, with both clocks and its link in the chain.",
+        content,
+    ))
 }
 
 /// The entry that would take one back.

@@ -19,9 +19,11 @@ pub(in crate::operator) fn find(ask: &Ask) -> Result<(Page<MessageRow>, Standing
     ask.only(&["state", "cursor", "limit"])?;
     let which = ask.one_of("state", &STATES)?.unwrap_or_default();
     let (before, limit) = (ask.cursor()?, ask.limit()?);
-    Ok(ask.app.shared().store.look(|conn| {
-        Ok((messages::list(conn, which, before, limit)?, messages::standing(conn, clock::steady())?))
-    })?)
+    Ok(ask
+        .app
+        .shared()
+        .store
+        .look(|conn| Ok((messages::list(conn, which, before, limit)?, messages::standing(conn, clock::steady())?)))?)
 }
 
 /// A list of messages.
@@ -50,7 +52,8 @@ pub(super) fn rows(caption: &str, messages: &[MessageRow]) -> Markup {
 /// The page.
 pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
     let (found, standing) = find(ask)?;
-    let words: Vec<(String, String)> = STATES.iter().map(|(word, _)| ((*word).to_owned(), (*word).to_owned())).collect();
+    let words: Vec<(String, String)> =
+        STATES.iter().map(|(word, _)| ((*word).to_owned(), (*word).to_owned())).collect();
     let content = html! {
         p.answer { (sentence(&standing)) }
         form.filter aria-label="Filter messages" { (choice_field(ask, "state", "State", "any", &words)) button { "Show" } }
@@ -138,7 +141,13 @@ pub(in crate::operator) fn one(ask: &Ask) -> Outcome {
         }
         @if attempts.is_empty() { p { "No attempt yet." } } @else { (table("Attempts, the newest first", &["When", "#Status", "#Took", "Outcome"], rows)) }
     };
-    Ok(page(ask, &format!("Message {id}"), "/outbox", "One message to one endpoint, and every attempt to deliver it.", content))
+    Ok(page(
+        ask,
+        &format!("Message {id}"),
+        "/outbox",
+        "One message to one endpoint, and every attempt to deliver it.",
+        content,
+    ))
 }
 
 /// Puts a dead message in line again.

@@ -195,8 +195,8 @@ pub(in crate::operator) fn one(ask: &Ask) -> Outcome {
     ];
     let title = format!("Discrepancy {}", row.id);
     let content = html! {
-        p.answer { strong { (difference(&row)) } ": a " (row.kind) " is " (class(&row.class)) "." }
-        p { (state(&row.state)) " since " (instant(row.opened_at)) ", " (since(row.opened_at)) ", seen by " (row.seen) @if row.seen == 1 { " run" } @else { " runs" } @if let Some(assignee) = &row.assignee { ", assigned to " (assignee) } "." }
+        p.answer { strong { (difference(&row)) } ": " (row.kind) ", " (class(&row.class)) "." }
+        p { (state(&row.state)) @if let Some(at) = row.resolved_at { " " (since(at)) } " Opened " (instant(row.opened_at)) ", " (since(row.opened_at)) ", seen by " (row.seen) @if row.seen == 1 { " run" } @else { " runs" } @if let Some(assignee) = &row.assignee { ", assigned to " (assignee) } "." }
         (table("Both sides", &["", "Ours", "Theirs"], sides))
         @if let Some(line) = &line {
             p.soft { "Their line: gross " (money_text(line.gross, &line.currency)) ", fee " (money_text(line.fee, &line.currency)) ", net " (money_text(line.net, &line.currency)) @if let Some(payout) = &line.payout { ", in payout " (code(payout)) } "." }

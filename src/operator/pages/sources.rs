@@ -173,7 +173,13 @@ pub(in crate::operator) fn page(ask: &Ask) -> Outcome {
             }
         }
     };
-    Ok(crate::operator::layout::page(ask, "Sources", "/sources", "Who sends, on which path, and how we know that it is them.", content))
+    Ok(crate::operator::layout::page(
+        ask,
+        "Sources",
+        "/sources",
+        "Who sends, on which path, and how we know that it is them.",
+        content,
+    ))
 }
 
 fn refusals(view: &SourceView) -> Markup {
