@@ -73,8 +73,12 @@ CREATE TABLE postonce_events(                -- inserted by claim; replaced when
   event_id    TEXT,
   type        TEXT NOT NULL,
   occurred_at INTEGER,
-  api_version TEXT
+  api_version TEXT,
+  unknown     INTEGER NOT NULL DEFAULT 0 CHECK (unknown IN (0, 1)), -- nobody has a rule for its type
+  -- what proves it: a signature over the whole body, over a part, over nothing of it; or the provider's API
+  proof       TEXT NOT NULL DEFAULT 'body' CHECK (proof IN ('body', 'part', 'nothing', 'fetched'))
 ) STRICT;
+CREATE INDEX postonce_events_unknown ON postonce_events(book, type) WHERE unknown = 1;
 
 -- 3. Who may act, once -----------------------------------------------------------------------------------------------
 
@@ -413,9 +417,12 @@ CREATE TABLE postonce_settled(               -- inserted by reconcile: exclusive
   book     INTEGER NOT NULL,
   line_ref TEXT NOT NULL,                    -- the same line again is the same line; another line for this entry is a duplicate
   line     INTEGER,                          -- postonce_report_lines; NULL: a person accepted that there is none
+  rule     TEXT,                             -- how they met, where it was not by name
   run      INTEGER,
   at       INTEGER NOT NULL
 ) STRICT;
+-- a line that met its entry by name meets it by name again; only the others are looked up by the line
+CREATE UNIQUE INDEX postonce_settled_by_line ON postonce_settled(book, line_ref) WHERE rule IS NOT NULL;
 CREATE TRIGGER postonce_settled_expected BEFORE INSERT ON postonce_settled
   WHEN NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.entry AND book = NEW.book AND settles = 1)
   BEGIN SELECT RAISE(ABORT, 'this entry expects no settlement'); END;

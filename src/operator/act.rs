@@ -10,8 +10,8 @@ use crate::event::Millis;
 use crate::steps::{correct, preview};
 use crate::store::audit::{self, Change};
 use crate::store::check::Offence;
-use crate::store::discrepancies::{self, Resolution};
 use crate::store::ledger::EntryLine;
+use crate::store::settlement::discrepancies;
 use crate::store::{Tx, books, check, listing, messages, open_for_reading, outbox, raw, search};
 use serde::Serialize;
 use std::sync::{Arc, Mutex};
@@ -204,7 +204,7 @@ pub(super) fn last_check(app: &App) -> Check {
 }
 
 /// Ends a discrepancy.
-pub(super) fn resolve(ask: &Ask, id: i64, how: Resolution, note: &str) -> Result<()> {
+pub(super) fn resolve(ask: &Ask, id: i64, how: &'static str, note: &str) -> Result<()> {
     let change = change(ask, "resolve", format!("discrepancy {id}"), note);
     let (who, note) = (change.who.clone(), note.to_owned());
     audited(ask.app, change, move |tx| discrepancies::resolve(tx, id, how, &who, &note))

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod claim;
 pub mod correct;
 pub mod deliver;
+pub mod fetch;
 pub mod preview;
 pub mod read;
 pub mod receive;

@@ -5,6 +5,7 @@
 
 use super::apply;
 use super::claim::{self, Claimed, Prepared};
+use super::fetch;
 use super::read::{self, Read};
 use crate::error::{Error, Result};
 use crate::source::Source;
@@ -65,13 +66,19 @@ pub fn preview(store: &Store, sources: &HashMap<String, Arc<Source>>, id: i64) -
     let Some(body) = body else {
         return Ok(Some(ends(State::Dead, "its bytes are past their retention")));
     };
-    let event = match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.received_at))) {
+    let event = match catch_unwind(AssertUnwindSafe(|| {
+        read::one(&read::events(source, &body, due.origin, due.received_at), due.item)
+    })) {
         Ok(Read::Event(event)) => *event,
         Ok(Read::Batch(items)) => {
             return Ok(Some(ends(State::Done, &format!("a batch of {items} events, each replayed by itself"))));
         }
         Err(_) => return Ok(Some(ends(State::Dead, "reading it panics"))),
     };
+    if fetch::is_needed(source, &event) {
+        let why = "the provider's API would be asked first, and what it says would be posted";
+        return Ok(Some(ends(State::Received, why)));
+    }
     let prepared = Prepared { due, source: source.clone(), event, counted: false };
     let found: Arc<Mutex<Option<Result<Preview>>>> = Arc::default();
     let inside = found.clone();

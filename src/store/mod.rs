@@ -4,16 +4,17 @@
 //! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
 //! out while a transaction is open.
 
+mod access;
 pub mod audit;
 pub mod books;
 pub mod check;
 pub mod claims;
-pub mod discrepancies;
 pub mod entities;
 pub mod foreign;
 pub mod gate;
 pub mod ledger;
 pub mod listing;
+mod lock;
 pub mod messages;
 pub mod once;
 mod open;
@@ -21,11 +22,15 @@ pub mod outbox;
 pub mod overview;
 pub mod raw;
 pub mod search;
+pub mod settlement;
 pub mod settlement_view;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
+pub use access::{Access, Beside, Pour};
 use gate::Gate;
+#[cfg(feature = "faults")]
+pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
@@ -37,9 +42,7 @@ use std::time::Duration;
 /// The open file: one gate for writes, a few connections for reads, and the lock that says it is ours.
 pub struct Store {
     path: PathBuf,
-    readers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>, // None once it is stopped
-    /// For people: a slow page must not hold a connection that the workers need.
-    lookers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>,
+    readers: open::Readers,
     gate: Gate,
     /// Held for as long as the store lives, so that a second process is refused.
     _lock: open::Lock,
@@ -51,10 +54,9 @@ impl Store {
     pub fn open(path: &Path, options: &Options) -> Result<Store> {
         let lock = open::Lock::take(path)?;
         let (writer, unclean) = open::open_writer(path, options)?;
-        let readers = RwLock::new(Some(open::readers(path, options)?));
-        let lookers = RwLock::new(Some(open::readers(path, &Options { readers: 2, ..options.clone() })?));
-        let gate = Gate::start(writer, path.to_owned(), options.clone());
-        Ok(Store { path: path.to_owned(), readers, lookers, gate, _lock: lock, unclean })
+        let readers = open::Readers::new(RwLock::new(Some(open::readers(path, options)?)));
+        let gate = Gate::start(writer, path.to_owned(), options.clone(), readers.clone());
+        Ok(Store { path: path.to_owned(), readers, gate, _lock: lock, unclean })
     }
 
     /// Where the file is.
@@ -80,16 +82,18 @@ impl Store {
 
     /// Runs `f` on a connection that cannot write.
     pub fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let pool = self.readers.read().expect("no panic while it is held").clone();
-        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?;
-        f(&*pool.get()?)
+        f(&*self.pools()?.workers.get()?)
+    }
+
+    fn pools(&self) -> Result<open::Pools> {
+        let pools = self.readers.read().expect("no panic while it is held").clone();
+        pools.ok_or_else(|| Error::Unavailable("it has stopped, or is being opened again".into()))
     }
 
     /// Runs `f` for a person: on a connection set apart, over one snapshot, and for no longer than a person waits.
     pub fn look<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
-        let pool = self.lookers.read().expect("no panic while it is held").clone();
-        let conn = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?.get()?;
+        let conn = self.pools()?.people.get()?;
         let until = std::time::Instant::now() + PATIENCE;
         conn.progress_handler(10_000, Some(move || std::time::Instant::now() > until))?;
         let snapshot = conn.unchecked_transaction()?;
@@ -108,7 +112,6 @@ impl Store {
     pub fn stop(&self) {
         // The writer closes last, so that SQLite folds the log in and removes it.
         drop(self.readers.write().expect("no panic while it is held").take());
-        drop(self.lookers.write().expect("no panic while it is held").take());
         self.gate.stop();
     }
 }

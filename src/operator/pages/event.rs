@@ -380,7 +380,7 @@ fn verdict(preview: &Preview) -> Markup {
                 n => { "It would be posted with " (n) " entries." },
             }
         } @else {
-            "It would end " (match preview.state.as_str() { "CONFLICT" => "in conflict", "DUPLICATE" => "as a repeat", "RECEIVED" => "where it is", "PARKED" => "parked", "IGNORED" => "ignored", _ => "dead" })
+            "It would end " (match preview.state.as_str() { "CONFLICT" => "in conflict", "DUPLICATE" => "as a repeat", "RECEIVED" => "on its way", "PARKED" => "parked", "IGNORED" => "ignored", _ => "dead" })
             @if let Some(reason) = &preview.reason { ": " (reason) } "."
         }
     }

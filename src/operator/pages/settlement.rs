@@ -10,7 +10,6 @@ use crate::operator::layout::{
     code, csrf, empty, href, instant, money_text, number, page as framed, pager, since, state, table,
 };
 use crate::store::books;
-use crate::store::discrepancies::Resolution;
 use crate::store::settlement_view::{self as view, Day, DiscrepancyRow, LineRow, LogRow, Open, RunRow};
 use maud::{Markup, html};
 
@@ -257,12 +256,20 @@ pub(in crate::operator) fn resolve(ask: &Ask) -> Outcome {
     Ok(see("/settlement"))
 }
 
+/// How a person may end one: the word of forms and API, and that of the table.
+const RESOLUTIONS: [(&str, &str); 4] = [
+    ("accepted", "ACCEPTED"),
+    ("posted_correction", "POSTED_CORRECTION"),
+    ("provider_error", "PROVIDER_ERROR"),
+    ("duplicate_of", "DUPLICATE_OF"),
+];
+
 /// The resolution that was sent.
-pub(in crate::operator) fn resolution(ask: &Ask) -> Result<Resolution, Failure> {
+pub(in crate::operator) fn resolution(ask: &Ask) -> Result<&'static str, Failure> {
     let word = ask.field("resolution").unwrap_or_default();
-    let found = Resolution::WORDS.iter().find(|(known, _)| *known == word).map(|(_, how)| *how);
+    let found = RESOLUTIONS.iter().find(|(known, _)| *known == word).map(|(_, how)| *how);
     found.ok_or_else(|| {
-        let known: Vec<&str> = Resolution::WORDS.iter().map(|(word, _)| *word).collect();
+        let known: Vec<&str> = RESOLUTIONS.iter().map(|(word, _)| *word).collect();
         Failure::malformed(format!("resolution is one of: {}", known.join(", ")))
     })
 }
