@@ -67,11 +67,18 @@ pub struct Operator {
     pub token: Option<Spanned<String>>,
     /// A second token that may look and change nothing.
     pub read_only_token: Option<Spanned<String>>,
+    /// Names under which a proxy in front of it is reached (`ops.example.com`); addresses and localhost always are.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Operator {
     fn default() -> Operator {
-        Operator { listen: SocketAddr::from(([127, 0, 0, 1], 8788)), token: None, read_only_token: None }
+        Operator {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8788)),
+            token: None,
+            read_only_token: None,
+            hosts: Vec::new(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod answers;
 mod fetcher;
+pub mod latency;
 mod sender;
 mod settler;
 mod worker;
@@ -15,6 +16,7 @@ pub use settler::silence_of;
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
+use crate::event::Millis;
 use crate::fault;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
@@ -25,7 +27,8 @@ use crate::store::raw::State;
 use crate::store::{Options, Store, foreign};
 use answers::Answers;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -61,9 +64,31 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Attempts to send that failed.
     pub send_failures: AtomicU64,
+    /// From a complete request to its answer, on the webhook paths.
+    pub acknowledged: latency::Latency,
+    /// Refused signatures by source and reason. Both are words of ours, so that this cannot grow.
+    pub refusals: Mutex<BTreeMap<(String, &'static str), Refusals>>,
+}
+
+/// Refused signatures of one source for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many since the start.
+    pub count: u64,
+    /// When the last one came.
+    pub last: Millis,
+    /// Where it came from.
+    pub from: IpAddr,
 }
 
 impl Counts {
+    pub(crate) fn refused(&self, source: &str, reason: &'static str, from: IpAddr) {
+        let last = crate::clock::wall();
+        let mut refusals = self.refusals.lock().expect("no panic while it is held");
+        let entry = refusals.entry((source.to_owned(), reason)).or_insert(Refusals { count: 0, last, from });
+        *entry = Refusals { count: entry.count + 1, last, from };
+    }
+
     pub(crate) fn ended(&self, state: State) {
         let at = State::ALL.iter().position(|s| *s == state).unwrap_or(0);
         self.ended[at].fetch_add(1, Relaxed);

@@ -507,3 +507,58 @@ pub fn balances(
     }
     Ok(())
 }
+
+/// The newest entry.
+pub fn newest(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_journal", [], |r| r.get(0))?)
+}
+
+/// An entry with its postings as they were written, for a correction to start from.
+pub fn whole(conn: &Connection, id: i64) -> Result<Option<NewEntry>> {
+    let found = conn
+        .prepare_cached(
+            "SELECT book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at, settles, reverses, note
+             FROM postonce_journal WHERE id = ?1",
+        )?
+        .query_row([id], |r| {
+            let currency: String = r.get(7)?;
+            let Some(currency) = Currency::parse(&currency) else { return Ok(None) };
+            Ok(Some(NewEntry {
+                book: r.get(0)?,
+                kind: r.get(1)?,
+                reference: r.get(2)?,
+                raw_event: r.get(3)?,
+                account: r.get(4)?,
+                parent: r.get(5)?,
+                amount: r.get(6)?,
+                currency,
+                tax: r.get(8)?,
+                occurred_at: r.get(9)?,
+                settles: r.get(10)?,
+                reverses: r.get(11)?,
+                note: r.get(12)?,
+                postings: Vec::new(),
+            }))
+        })
+        .optional()?;
+    let Some(mut entry) = found.flatten() else { return Ok(None) };
+    let mut statement =
+        conn.prepare_cached("SELECT debit, credit, amount FROM postonce_postings WHERE journal = ?1 ORDER BY seq")?;
+    let legs: Vec<(i64, i64, i64)> =
+        statement.query_map([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?.collect::<rusqlite::Result<_>>()?;
+    for (debit, credit, amount) in legs {
+        entry.postings.push(NewPosting { debit: key_of(conn, debit)?, credit: key_of(conn, credit)?, amount });
+    }
+    Ok(Some(entry))
+}
+
+fn key_of(conn: &Connection, account: i64) -> Result<AccountKey> {
+    let (book, code, holder, currency): (i64, String, String, String) = conn
+        .prepare_cached("SELECT book, code, holder, currency FROM postonce_accounts WHERE id = ?1")?
+        .query_row([account], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;
+    let known = crate::postings::CODES.iter().find(|known| known.code == code);
+    let (Some(known), Some(currency)) = (known, Currency::parse(&currency)) else {
+        return Err(Error::Apply(format!("account {account} ({code} {currency}) is of no kind that is known here")));
+    };
+    Ok(AccountKey { book, code: known.code, holder, currency, class: known.class })
+}

@@ -5,6 +5,8 @@
 //! out while a transaction is open.
 
 mod access;
+pub mod audit;
+pub mod books;
 pub mod check;
 pub mod claims;
 pub mod entities;
@@ -13,11 +15,15 @@ pub mod gate;
 pub mod ledger;
 pub mod listing;
 mod lock;
+pub mod messages;
 pub mod once;
 mod open;
 pub mod outbox;
+pub mod overview;
 pub mod raw;
+pub mod search;
 pub mod settlement;
+pub mod settlement_view;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
@@ -76,9 +82,30 @@ impl Store {
 
     /// Runs `f` on a connection that cannot write.
     pub fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let pool = self.readers.read().expect("no panic while it is held").clone();
-        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped, or is being opened again".into()))?;
-        f(&*pool.get()?)
+        f(&*self.pools()?.workers.get()?)
+    }
+
+    fn pools(&self) -> Result<open::Pools> {
+        let pools = self.readers.read().expect("no panic while it is held").clone();
+        pools.ok_or_else(|| Error::Unavailable("it has stopped, or is being opened again".into()))
+    }
+
+    /// Runs `f` for a person: on a connection set apart, over one snapshot, and for no longer than a person waits.
+    pub fn look<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+        let conn = self.pools()?.people.get()?;
+        let until = std::time::Instant::now() + PATIENCE;
+        conn.progress_handler(10_000, Some(move || std::time::Instant::now() > until))?;
+        let snapshot = conn.unchecked_transaction()?;
+        let found = f(&conn);
+        drop(snapshot);
+        conn.progress_handler(0, None::<fn() -> bool>)?;
+        match found {
+            Err(Error::Sqlite(e)) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) => Err(
+                Error::refused("this question takes longer than a page may", "narrow it: a shorter time, one account"),
+            ),
+            other => other,
+        }
     }
 
     /// Writes what is pending, marks the stop as clean and folds the WAL into the file, so that the file alone is whole.

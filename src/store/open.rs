@@ -170,24 +170,38 @@ pub fn open_for_reading(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// The pool of reading connections; `None` once it is stopped, and while the storage is out of order.
-pub type Readers = Arc<RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>>;
+/// The pools of reading connections; `None` once it is stopped, and while the storage is out of order.
+pub type Readers = Arc<RwLock<Option<Pools>>>;
 
-/// A pool of connections that cannot write.
-pub fn readers(path: &Path, options: &Options) -> Result<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>> {
-    let manager = r2d2_sqlite::SqliteConnectionManager::file(path)
-        .with_flags(OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .with_init(|conn| {
-            conn.set_prepared_statement_cache_capacity(64);
-            conn.busy_timeout(Duration::from_secs(2))?;
-            conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -2000; PRAGMA mmap_size = 0")
-        });
-    // A reader never waits in the pool for longer than its connection would wait in SQLite.
-    Ok(r2d2::Pool::builder()
-        .max_size(options.readers)
-        .min_idle(Some(1))
-        .connection_timeout(Duration::from_secs(3))
-        .build(manager)?)
+type Pool = r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>;
+
+/// Connections that cannot write.
+#[derive(Clone)]
+pub struct Pools {
+    /// For the threads that move events on.
+    pub workers: Pool,
+    /// For people: a slow page must not hold a connection that a worker needs.
+    pub people: Pool,
+}
+
+/// Pools of connections that cannot write.
+pub fn readers(path: &Path, options: &Options) -> Result<Pools> {
+    let pool = |size: u32, idle: u32| -> Result<Pool> {
+        let manager = r2d2_sqlite::SqliteConnectionManager::file(path)
+            .with_flags(OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+            .with_init(|conn| {
+                conn.set_prepared_statement_cache_capacity(64);
+                conn.busy_timeout(Duration::from_secs(2))?;
+                conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -2000; PRAGMA mmap_size = 0")
+            });
+        // A reader never waits in the pool for longer than its connection would wait in SQLite.
+        Ok(r2d2::Pool::builder()
+            .max_size(size)
+            .min_idle(Some(idle))
+            .connection_timeout(Duration::from_secs(3))
+            .build(manager)?)
+    };
+    Ok(Pools { workers: pool(options.readers, 1)?, people: pool(3, 0)? })
 }
 
 /// The pragmas that every writing connection needs; they are of the connection, not of the file. The file must be there.

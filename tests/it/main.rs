@@ -16,6 +16,7 @@ mod crash;
 mod harness;
 mod inside;
 mod latency;
+mod operator;
 mod plans;
 mod power;
 mod providers;
