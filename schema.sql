@@ -42,7 +42,7 @@ CREATE TABLE postonce_bodies(                -- inserted by receive; body and he
 
 -- A raw event: one verified delivery, or one item of a batch that a delivery brought. Its state stands apart from the
 -- bytes, so that a change of state never rewrites them.
-CREATE TABLE postonce_raw_events(            -- inserted by receive (items by claim); updated by claim, apply, sweep, replay
+CREATE TABLE postonce_raw_events(            -- inserted by receive (items by claim); updated by claim, apply, sweep, replay; finished ones deleted by retain
   id          INTEGER PRIMARY KEY,
   source      INTEGER NOT NULL,              -- postonce_sources
   body        INTEGER,                       -- whose bytes in postonce_bodies: NULL its own, or the batch delivery's
@@ -61,6 +61,7 @@ CREATE TABLE postonce_raw_events(            -- inserted by receive (items by cl
 ) STRICT;
 CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state IN ('PARKED', 'CONFLICT', 'DEAD');
+CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
   BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
 
@@ -212,11 +213,11 @@ CREATE TABLE postonce_entities(              -- inserted and moved forward by ap
 
 -- 6. What goes out ---------------------------------------------------------------------------------------------------
 
-CREATE TABLE postonce_outbox(                -- inserted by apply; updated by deliver and requeue
+CREATE TABLE postonce_outbox(                -- inserted by apply and alert; updated by deliver, requeue, erase; sent alerts pruned by retain
   id         INTEGER PRIMARY KEY,
   key        TEXT NOT NULL,                  -- the Idempotency-Key: one message per endpoint and business fact
   endpoint   TEXT NOT NULL,
-  raw_event  INTEGER NOT NULL,
+  raw_event  INTEGER NOT NULL,               -- 0: an alert's
   journal    INTEGER,
   payload    TEXT,                           -- NULL: composed from its journal entry, which never changes
   state      TEXT NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
@@ -240,3 +241,35 @@ CREATE TABLE postonce_attempts(              -- inserted by deliver; pruned by r
   error   TEXT
 ) STRICT;
 CREATE INDEX postonce_attempts_of_message ON postonce_attempts(message);
+
+-- 7. Who is told, and who did what -----------------------------------------------------------------------------------
+
+-- One row for each trouble while it lasts: the same trouble of the same subject is one alert, however often it happens.
+CREATE TABLE postonce_alerts(                -- inserted and updated by the alert step; closed ones pruned by retain
+  id        INTEGER PRIMARY KEY,
+  kind      TEXT NOT NULL CHECK (kind <> ''),-- dead, conflict, rejected, silence, disk, outbox_lag, …
+  subject   TEXT NOT NULL DEFAULT '',        -- the source or endpoint it is about; '' the whole server
+  opened_at INTEGER NOT NULL,
+  seen_at   INTEGER NOT NULL,                -- when it last held
+  closed_at INTEGER,                         -- NULL: it lasts
+  count     INTEGER NOT NULL,                -- how much of it: dead letters, seconds of lag, …
+  told      INTEGER NOT NULL DEFAULT 0,      -- how often it was told
+  told_at   INTEGER NOT NULL DEFAULT 0,
+  told_count INTEGER NOT NULL DEFAULT 0,     -- the count when it was last told
+  what      TEXT NOT NULL                    -- for a person: what, how much, what to do
+) STRICT;
+CREATE UNIQUE INDEX postonce_alerts_open ON postonce_alerts(kind, subject) WHERE closed_at IS NULL;
+
+-- Every change by a person. Only retain may remove rows, and only those older than the age it has announced in meta.
+CREATE TABLE postonce_audit(                 -- inserted by whatever a person changes; pruned by retain when that is configured
+  id     INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  who    TEXT NOT NULL,
+  what   TEXT NOT NULL,
+  target TEXT NOT NULL,
+  note   TEXT
+) STRICT;
+CREATE TRIGGER postonce_audit_fixed BEFORE UPDATE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit log is never changed'); END;
+CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit
+  WHEN OLD.at >= ifnull((SELECT CAST(value AS INTEGER) FROM postonce_meta WHERE key = 'audit_kept_since'), 0)
+  BEGIN SELECT RAISE(ABORT, 'the audit log is never changed'); END;

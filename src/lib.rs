@@ -21,8 +21,11 @@ pub mod store;
 pub mod source;
 pub mod steps;
 // 5. what runs them
+pub mod alerts;
 pub mod cli;
 pub mod edge;
 pub mod engine;
+pub mod health;
+pub mod metrics;
 pub mod operator;
 pub mod server;

@@ -6,6 +6,7 @@ use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Shared};
 use crate::error::{Error, Result};
+use crate::metrics::Outcome;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
 use crate::steps::receive::{Answer, Incoming, receive};
@@ -13,7 +14,7 @@ use crate::store::Options;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a stop may take: SIGTERM to exit, everything in flight included.
 pub const STOP_WITHIN: Duration = Duration::from_secs(8);
@@ -41,6 +42,7 @@ impl Server {
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
         engine.start(waking)?;
+        engine.keep(config)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
         let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
@@ -114,14 +116,22 @@ impl Hooks {
 
     fn route(&self, head: &Head, client: &Client) -> Route {
         let Some(source) = self.source(head.path()) else {
+            self.shared.metrics.unknown_source.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let what = format!("there is nothing at {}; webhooks go to {}{PREFIX}<source>", head.path(), self.base);
             return Route::Answer(problem(404, "unknown_source", &what));
         };
+        let count = |outcome| {
+            if let Some(counters) = self.shared.metrics.source(&source.name) {
+                counters.count(outcome);
+            }
+        };
         if !matches!(head.method, Method::Post | Method::Head | Method::Get) {
+            count(Outcome::NotAllowed);
             let what = "a webhook is a POST";
             return Route::Answer(problem(405, "method_not_allowed", what).with_header("Allow", "POST, GET, HEAD"));
         }
         if !source.allows(client.address) {
+            count(Outcome::NotAllowed);
             return Route::Answer(problem(
                 403,
                 "address_not_allowed",
@@ -130,6 +140,7 @@ impl Hooks {
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
+                count(Outcome::TooLarge);
                 let what = format!("the body has {length} bytes; source {} takes {}", source.name, source.body_max);
                 Route::Answer(problem(413, "body_too_large", &what))
             }
@@ -138,6 +149,7 @@ impl Hooks {
     }
 
     fn handle(&self, request: Request, reply: Reply) {
+        let began = Instant::now();
         let Some(source) = self.source(request.head.path()) else {
             return reply.send(problem(404, "unknown_source", "there is no such source"));
         };
@@ -147,10 +159,12 @@ impl Hooks {
         let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
         let incoming =
             Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
-        let shared = self.shared.clone();
+        let (shared, counted) = (self.shared.clone(), source.clone());
         let later = Later::new(reply);
         let stored = later.clone();
         let done = Box::new(move |kept: Result<i64>| {
+            let outcome = if kept.is_ok() { Outcome::Stored } else { Outcome::Unavailable };
+            shared.metrics.answered(&counted.name, outcome, began);
             let response = match kept {
                 Ok(id) => {
                     shared.wake();
@@ -160,28 +174,41 @@ impl Hooks {
             };
             stored.send(response);
         });
+        let count = |outcome| self.shared.metrics.answered(&source.name, outcome, began);
         match receive(self.shared.store.gate(), source, incoming, done) {
             Answer::Later => {}
             Answer::Handshake(answer) => {
+                count(Outcome::Handshake);
                 let response = Response::new(answer.status)
                     .with_header("Content-Type", answer.content_type)
                     .with_body(answer.body);
                 later.send(response);
             }
             Answer::Refused(refusal) => {
+                if let Some(counters) = self.shared.metrics.source(&source.name) {
+                    counters.refused(refusal.reason);
+                }
                 self.note_refusal(source, &refusal, &url, &headers, &request);
                 let status = if refusal.reason.is_temporary() { 503 } else { 401 };
                 later.send(problem(status, refusal.reason.as_str(), &refusal.about));
             }
             Answer::UnknownEncoding(encoding) => {
+                count(Outcome::Unreadable);
                 let what = format!("the content encoding {encoding:?} is not read here; gzip is");
                 later.send(problem(415, "unknown_encoding", &what));
             }
             Answer::TooLarge => {
+                count(Outcome::TooLarge);
                 later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"))
             }
-            Answer::BadGzip => later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")),
-            Answer::Unavailable(error) => later.send(unavailable(&error)),
+            Answer::BadGzip => {
+                count(Outcome::Unreadable);
+                later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"));
+            }
+            Answer::Unavailable(error) => {
+                count(Outcome::Unavailable);
+                later.send(unavailable(&error));
+            }
         }
     }
 

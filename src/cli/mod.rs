@@ -4,14 +4,23 @@
 
 mod args;
 
+mod backup;
 mod check;
+mod completions;
+mod doctor;
+mod erase;
+mod forward;
 mod init;
 mod list;
 mod listen;
+mod log_lines;
+mod man;
 mod output;
 mod replay;
+mod restore;
 mod send;
 mod serve;
+mod tail;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -41,7 +50,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Init(args) => init::run(args),
         Command::Check(args) => check::run(args),
-        Command::Doctor(args) => serve::doctor(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Send(args) => send::run(args),
         Command::Listen(args) => listen::run(args),
         Command::Events(args) => list::events(args),
@@ -51,6 +60,13 @@ pub fn main() -> ExitCode {
         Command::Entities(args) => list::entities(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
+        Command::Tail(args) => tail::run(args),
+        Command::Forward(args) => forward::run(args),
+        Command::Backup(args) => backup::run(args),
+        Command::Restore(args) => restore::run(args),
+        Command::Erase(args) => erase::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man => man::run(),
         Command::Version => output::version(),
     };
     match outcome {

@@ -178,6 +178,9 @@ impl Worker<'_> {
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
+            if due.was_claimed {
+                self.shared.metrics.rescued.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
             asks.push(self.ask(due, body, counted));
         }
         let job = claim_job(self.shared.clone(), self.finished.clone(), asks);
@@ -366,9 +369,15 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
                 }
                 return None;
             }
-            for (id, came) in std::mem::take(&mut *came.lock().expect("no panic while it is held")) {
+            let came = std::mem::take(&mut *came.lock().expect("no panic while it is held"));
+            for ((id, came), won) in came.into_iter().zip(again.iter()) {
                 match came {
-                    Came::Ended(state) => shared.ended(id, state),
+                    Came::Ended(state) => {
+                        if state == State::Done {
+                            shared.metrics.applied(won.received_at);
+                        }
+                        shared.ended(id, state);
+                    }
                     Came::PutBack | Came::Won(_) => {
                         shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                     }

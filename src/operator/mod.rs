@@ -17,18 +17,15 @@ pub fn start(listener: TcpListener, engine: Arc<Engine>, _config: &Config) -> Re
         move |request, reply| {
             let response = match request.head.path() {
                 "/healthz" => Response::text(200, "ok\n"),
-                "/readyz" => match engine
-                    .shared()
-                    .store
-                    .gate()
-                    .figures()
-                    .trouble
-                    .lock()
-                    .expect("no panic while it is held")
-                    .clone()
-                {
-                    None => Response::text(200, "ready\n"),
-                    Some(why) => Response::text(503, format!("{why}\n")),
+                "/readyz" => match crate::health::ready(engine.shared()) {
+                    Ok(()) => Response::text(200, "ready\n"),
+                    Err(why) => Response::text(503, format!("{}\n", why.join("\n"))),
+                },
+                "/metrics" => match crate::metrics::render(engine.shared()) {
+                    Ok(text) => Response::new(200)
+                        .with_header("Content-Type", crate::metrics::CONTENT_TYPE)
+                        .with_body(text.into_bytes()),
+                    Err(error) => crate::server::problem(503, "unavailable", &error.to_string()),
                 },
                 _ => crate::server::problem(404, "not_found", "there is nothing here"),
             };

@@ -3,6 +3,8 @@
 pub mod apply;
 pub mod claim;
 pub mod deliver;
+pub mod mail;
 pub mod read;
 pub mod receive;
+pub mod retain;
 pub mod sweep;

@@ -4,20 +4,25 @@
 //! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
 //! out while a transaction is open.
 
+pub mod alerts;
+pub mod backup;
 pub mod check;
 pub mod claims;
 pub mod entities;
 pub mod gate;
+pub mod health;
 pub mod ledger;
 pub mod listing;
 mod open;
 pub mod outbox;
 pub mod raw;
+pub mod retain;
+pub mod tail;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
 use gate::Gate;
-pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
+pub use open::{Lock, Options, SQLITE_OLDEST, beside, file_system, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -116,6 +116,8 @@ pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)>
     refuse_other_schema(&conn, path)?;
     let unclean = meta(&conn, "clean_stop")?.as_deref() != Some("1");
     set_meta(&conn, "clean_stop", "0")?;
+    // Into the file itself, so that a copy of it without its log shows what it is.
+    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     Ok((conn, unclean))
 }
 

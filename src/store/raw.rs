@@ -237,10 +237,12 @@ pub struct Due {
     pub due_at: Millis,
     /// How often it was tried.
     pub attempts: u32,
+    /// It was claimed before, and whoever claimed it never finished.
+    pub was_claimed: bool,
 }
 
 const DUE_COLUMNS: &str =
-    "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts
+    "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts, r.state = 'CLAIMED'
     FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
 
 fn due_row(row: &Row) -> rusqlite::Result<Due> {
@@ -253,6 +255,7 @@ fn due_row(row: &Row) -> rusqlite::Result<Due> {
         received_at: row.get(5)?,
         due_at: row.get(6)?,
         attempts: row.get(7)?,
+        was_claimed: row.get(8)?,
     })
 }
 
