@@ -273,3 +273,15 @@ CREATE TRIGGER postonce_audit_fixed BEFORE UPDATE ON postonce_audit BEGIN SELECT
 CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit
   WHEN OLD.at >= ifnull((SELECT CAST(value AS INTEGER) FROM postonce_meta WHERE key = 'audit_kept_since'), 0)
   BEGIN SELECT RAISE(ABORT, 'the audit log is never changed'); END;
+
+-- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
+
+CREATE TABLE IF NOT EXISTS postonce_once(    -- inserted by apply_once with the work that it stands for; kept
+  key    TEXT NOT NULL PRIMARY KEY CHECK (key <> ''),
+  at     INTEGER NOT NULL,
+  result TEXT                                -- JSON; NULL only inside the transaction that does the work
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS postonce_once_kept BEFORE DELETE ON postonce_once WHEN OLD.result IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'what was done once is never forgotten'); END;
+CREATE TRIGGER IF NOT EXISTS postonce_once_fixed BEFORE UPDATE ON postonce_once WHEN OLD.result IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'what was done once is never changed'); END;

@@ -168,6 +168,14 @@ pub enum Ack {
 pub enum SecretConfig {
     /// `env:NAME` or `file:PATH`; its name is that text.
     Plain(String),
+    /// The secret itself, from a program that embeds us; no file can say this.
+    #[serde(skip)]
+    Given {
+        /// Shown in rows, pages and logs.
+        name: String,
+        /// The secret.
+        value: Given,
+    },
     /// With a name and an optional end.
     Named {
         /// Shown in rows, pages and logs.
@@ -180,17 +188,49 @@ pub enum SecretConfig {
     },
 }
 
+/// A secret that a program has handed over. Cannot be printed.
+#[derive(Clone)]
+pub struct Given(pub String);
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(a secret)")
+    }
+}
+
 /// A rule's own SQL on the app's tables in the same file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectConfig {
     /// Kinds of movement, entity kinds (`subscription`) or event types it is for; `*` at the end matches the rest.
-    pub on: Vec<String>,
-    /// One or more statements, with `:amount`, `:currency`, `:account`, `:reference`, `:kind`, `:event_type`, `:body`, … bound.
-    pub sql: Spanned<String>,
+    pub on: Spanned<Vec<String>>,
+    /// One or more statements, with the values of [`crate::effects::VALUES`] bound where they are named (`:amount`).
+    #[serde(default)]
+    pub sql: Option<Spanned<String>>,
     /// How many rows the statements together must change.
     #[serde(default)]
     pub expect_rows: Option<u64>,
+    /// How the app's customer is found: a SELECT whose first column is bound as `:customer`. An event whose customer is
+    /// not there yet is set aside, and applied once they are.
+    #[serde(default)]
+    pub account: Option<String>,
+    /// For money that two providers can announce, or a provider and a person: `order-{body.data.object.metadata.order}`.
+    /// The effect runs once for each key of a tenant, across providers.
+    #[serde(default)]
+    pub operation_key: Option<String>,
+    /// The `[[deliver]]` that sends a receipt.
+    #[serde(default)]
+    pub receipt: Option<String>,
+    /// Whom the receipt goes to: a template, or a SELECT of one value.
+    #[serde(default)]
+    pub to: Option<String>,
+}
+
+impl EffectConfig {
+    /// Its line, for messages.
+    pub fn line(&self, loaded: &Loaded) -> usize {
+        loaded.line(&self.on)
+    }
 }
 
 /// An endpoint of the app.
@@ -467,6 +507,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Made by a program: faults have no lines.
+    pub fn from_config(config: Config) -> Loaded {
+        Loaded { config, text: String::new() }
+    }
+
     /// From a file.
     pub fn read(path: &Path) -> Result<Loaded, Vec<Fault>> {
         let text = std::fs::read_to_string(path).map_err(|e| {

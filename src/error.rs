@@ -34,15 +34,38 @@ pub enum Error {
         /// What to try.
         hint: String,
     },
-    /// The program of an embedder or a rule said no.
+    /// The apply failed; it is tried again.
     #[error("{0}")]
     Apply(String),
+    /// The program of an embedder or a rule said no, for good: trying again will not help.
+    #[error("{0}")]
+    Reject(String),
+    /// The apply lacks something (a customer's row, a table that is being rebuilt): set aside, without counting as a
+    /// failed attempt.
+    #[error("{why}")]
+    Parked {
+        /// What is missing.
+        why: String,
+        /// It will come by itself: look again. Otherwise a person does.
+        again: bool,
+    },
+    /// It says something else than what took effect under the same key: for a person.
+    #[error("{0}")]
+    Conflict(String),
+    /// Code that is not ours ended the transaction, or SQLite did because of it.
+    #[error("the transaction was lost: {0}")]
+    LostTransaction(String),
 }
 
 impl Error {
     /// A refusal with its way out.
     pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> Error {
         Error::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    /// Sets an event aside.
+    pub fn parked(why: impl Into<String>, again: bool) -> Error {
+        Error::Parked { why: why.into(), again }
     }
 
     /// What to try, where there is something.
@@ -86,6 +109,54 @@ impl Error {
         use rusqlite::ErrorCode::*;
         matches!(self, Error::Sqlite(e) if matches!(e.sqlite_error_code(),
             Some(SystemIoFailure | DatabaseCorrupt | NotADatabase | ReadOnly | CannotOpen | OutOfMemory | InternalMalfunction)))
+    }
+}
+
+/// How the work of an embedder says that it cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// Not now: it is tried again with back-off, and given up after ten attempts. What `?` makes of other errors, and
+    /// what a panic counts as.
+    #[error("{0}")]
+    Retry(String),
+    /// Never: trying again will not help. The event is dead at once, and a person looks at it.
+    #[error("{0}")]
+    Reject(String),
+}
+
+impl From<ApplyError> for Error {
+    fn from(error: ApplyError) -> Error {
+        match error {
+            ApplyError::Retry(why) => Error::Apply(why),
+            ApplyError::Reject(why) => Error::Reject(why),
+        }
+    }
+}
+
+impl From<Error> for ApplyError {
+    fn from(error: Error) -> ApplyError {
+        match error {
+            Error::Reject(why) | Error::Conflict(why) => ApplyError::Reject(why),
+            other => ApplyError::Retry(other.to_string()),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for ApplyError {
+    fn from(error: rusqlite::Error) -> ApplyError {
+        ApplyError::Retry(sqlite_text(&error))
+    }
+}
+
+impl From<serde_json::Error> for ApplyError {
+    fn from(error: serde_json::Error) -> ApplyError {
+        ApplyError::Retry(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for ApplyError {
+    fn from(error: std::io::Error) -> ApplyError {
+        ApplyError::Retry(error.to_string())
     }
 }
 

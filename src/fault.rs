@@ -9,6 +9,19 @@
 #[inline(always)]
 pub fn point(_name: &str) {}
 
+/// The same for one event alone: `POSTONCE_CRASH=apply/evt_1`.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn point_for(_name: &str, _event: Option<&str>) {}
+
+/// The same for one event alone: `POSTONCE_CRASH=apply/evt_1`.
+#[cfg(feature = "faults")]
+pub fn point_for(name: &str, event: Option<&str>) {
+    if let Some(event) = event {
+        point(&format!("{name}/{event}"));
+    }
+}
+
 /// A place where a test may stop the process.
 #[cfg(feature = "faults")]
 pub fn point(name: &str) {

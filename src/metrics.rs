@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What became of one HTTP request on a source's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,14 +224,24 @@ impl Metrics {
         self.sources.iter().map(|(name, counters)| (name.as_str(), counters))
     }
 
-    /// Counts the answer to a request and how long it took.
-    pub fn answered(&self, source: &str, outcome: Outcome, began: Instant) {
+    /// Counts a request of a source.
+    pub fn count(&self, source: &str, outcome: Outcome) {
         if let Some(counters) = self.source(source) {
             counters.count(outcome);
         }
-        if outcome == Outcome::Stored {
-            self.acknowledge.record(began.elapsed());
+    }
+
+    /// Counts a refused signature.
+    pub fn refused(&self, source: &str, reason: Reason) {
+        if let Some(counters) = self.source(source) {
+            counters.refused(reason);
         }
+    }
+
+    /// Counts a delivery that is safe, and how long that took.
+    pub fn stored(&self, source: &str, took: Duration) {
+        self.count(source, Outcome::Stored);
+        self.acknowledge.record(took);
     }
 
     /// Notes that an event which came at `received_at` has taken effect.

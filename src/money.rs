@@ -48,6 +48,28 @@ MXV MYR MZN NAD NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR 
 SSP STN SVC SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XAD XCD XCG YER ZAR ZMW ZWG \
 BGN HRK ANG ZWL SLL MRO";
 
+/// No such code.
+const UNKNOWN: u8 = u8::MAX;
+
+/// Exponents by the three letters: looked up for every amount that is read or shown.
+static EXPONENTS: [u8; 26 * 26 * 26] = {
+    const fn place(code: &[u8], at: usize) -> usize {
+        (((code[at] - b'A') as usize) * 26 + (code[at + 1] - b'A') as usize) * 26 + (code[at + 2] - b'A') as usize
+    }
+    let mut table = [UNKNOWN; 26 * 26 * 26];
+    let (two, mut at) = (TWO.as_bytes(), 0);
+    while at < two.len() {
+        table[place(two, at)] = 2;
+        at += 4;
+    }
+    let mut at = 0;
+    while at < NOT_TWO.len() {
+        table[place(NOT_TWO[at].0.as_bytes(), 0)] = NOT_TWO[at].1;
+        at += 1;
+    }
+    table
+};
+
 /// A currency that the table knows. Anything else is "unknown currency" and parks its event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Currency([u8; 3]);
@@ -62,11 +84,9 @@ impl Currency {
     }
 
     fn lookup(&self) -> Option<u8> {
-        let code = std::str::from_utf8(&self.0).ok().filter(|c| c.bytes().all(|b| b.is_ascii_uppercase()))?;
-        if let Some((_, exponent)) = NOT_TWO.iter().find(|(c, _)| *c == code) {
-            return Some(*exponent);
-        }
-        TWO.as_bytes().chunks(4).any(|c| c[..3] == self.0).then_some(2)
+        let letter = |at: usize| self.0[at].is_ascii_uppercase().then(|| usize::from(self.0[at] - b'A'));
+        let at = (letter(0)? * 26 + letter(1)?) * 26 + letter(2)?;
+        Some(EXPONENTS[at]).filter(|exponent| *exponent != UNKNOWN)
     }
 
     /// The upper-case code.

@@ -2,19 +2,20 @@
 //!
 //! Turns requests into deliveries and outcomes into answers. Never 2xx without a durable row; never 3xx.
 
+use crate::answer::answer;
+pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
-use crate::engine::{self, Engine, Shared};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
+use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::metrics::Outcome;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
-use crate::steps::receive::{Answer, Incoming, receive};
 use crate::store::Options;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a stop may take: SIGTERM to exit, everything in flight included.
 pub const STOP_WITHIN: Duration = Duration::from_secs(8);
@@ -29,6 +30,11 @@ pub struct Server {
 impl Server {
     /// Opens the file, starts the threads, listens.
     pub fn start(loaded: &Loaded, options: &Options) -> Result<Server> {
+        Server::start_with(loaded, options, Parts::ALL)
+    }
+
+    /// The same with some of its threads only: for measuring one thing at a time.
+    pub fn start_with(loaded: &Loaded, options: &Options, parts: Parts) -> Result<Server> {
         let (sources, endpoints) = engine::build(loaded).map_err(|faults| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Error::refused(
@@ -41,7 +47,7 @@ impl Server {
         let operator = listen(config.operator.listen, "operator")?;
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
-        engine.start(waking)?;
+        engine.start(waking, parts)?;
         engine.keep(config)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
@@ -120,11 +126,7 @@ impl Hooks {
             let what = format!("there is nothing at {}; webhooks go to {}{PREFIX}<source>", head.path(), self.base);
             return Route::Answer(problem(404, "unknown_source", &what));
         };
-        let count = |outcome| {
-            if let Some(counters) = self.shared.metrics.source(&source.name) {
-                counters.count(outcome);
-            }
-        };
+        let count = |outcome| self.shared.metrics.count(&source.name, outcome);
         if !matches!(head.method, Method::Post | Method::Head | Method::Get) {
             count(Outcome::NotAllowed);
             let what = "a webhook is a POST";
@@ -149,128 +151,48 @@ impl Hooks {
     }
 
     fn handle(&self, request: Request, reply: Reply) {
-        let began = Instant::now();
-        let Some(source) = self.source(request.head.path()) else {
+        let Request { head, body, client } = &request;
+        let Some(source) = self.source(head.path()) else {
             return reply.send(problem(404, "unknown_source", "there is no such source"));
         };
-        let Request { head, body, .. } = &request;
-        let (path, query) = (head.path(), head.query().unwrap_or_default());
         let url = format!("{}{}", self.base, head.target());
         let headers: Vec<(&str, &[u8])> = head.headers.iter().collect();
-        let incoming =
-            Incoming { method: head.method.as_str(), url: &url, path, query, headers: &headers, body: body.clone() };
-        let (shared, counted) = (self.shared.clone(), source.clone());
-        let later = Later::new(reply);
-        let stored = later.clone();
-        let done = Box::new(move |kept: Result<i64>| {
-            let outcome = if kept.is_ok() { Outcome::Stored } else { Outcome::Unavailable };
-            shared.metrics.answered(&counted.name, outcome, began);
-            let response = match kept {
-                Ok(id) => {
-                    shared.wake();
-                    Response::json(200, format!("{{\"status\":\"stored\",\"id\":{id}}}").into_bytes())
-                }
-                Err(error) => unavailable(&error),
-            };
-            stored.send(response);
-        });
-        let count = |outcome| self.shared.metrics.answered(&source.name, outcome, began);
-        match receive(self.shared.store.gate(), source, incoming, done) {
-            Answer::Later => {}
-            Answer::Handshake(answer) => {
-                count(Outcome::Handshake);
-                let response = Response::new(answer.status)
-                    .with_header("Content-Type", answer.content_type)
-                    .with_body(answer.body);
-                later.send(response);
-            }
-            Answer::Refused(refusal) => {
-                if let Some(counters) = self.shared.metrics.source(&source.name) {
-                    counters.refused(refusal.reason);
-                }
-                self.note_refusal(source, &refusal, &url, &headers, &request);
-                let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-                later.send(problem(status, refusal.reason.as_str(), &refusal.about));
-            }
-            Answer::UnknownEncoding(encoding) => {
-                count(Outcome::Unreadable);
-                let what = format!("the content encoding {encoding:?} is not read here; gzip is");
-                later.send(problem(415, "unknown_encoding", &what));
-            }
-            Answer::TooLarge => {
-                count(Outcome::TooLarge);
-                later.send(problem(413, "body_too_large", "the body unpacks to more than the source takes"))
-            }
-            Answer::BadGzip => {
-                count(Outcome::Unreadable);
-                later.send(problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"));
-            }
-            Answer::Unavailable(error) => {
-                count(Outcome::Unavailable);
-                later.send(unavailable(&error));
-            }
-        }
+        let delivery = Delivery {
+            method: head.method.as_str(),
+            url: &url,
+            path: head.path(),
+            query: head.query().unwrap_or_default(),
+            headers: &headers,
+            body,
+        };
+        answer(
+            &self.shared,
+            source,
+            &delivery,
+            |refusal| self.note_refusal(source, refusal, &delivery, client),
+            Box::new(move |response| reply.send(response)),
+        );
     }
 
     /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(
-        &self,
-        source: &Source,
-        refusal: &Refusal,
-        url: &str,
-        headers: &[(&str, &[u8])],
-        request: &Request,
-    ) {
-        let delivery = Delivery {
-            method: request.head.method.as_str(),
-            url,
-            path: request.head.path(),
-            query: request.head.query().unwrap_or_default(),
-            headers,
-            body: &request.body,
-        };
+    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
         let now = crate::clock::wall();
         let other = self
             .shared
             .sources
             .values()
             .filter(|other| other.name != source.name)
-            .find(|other| other.verifier.secret_that_matches(&delivery, now).is_some());
+            .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));
         log::warn!(
             "source {}: refused from {}: {} ({}), {} bytes{hint}",
             source.name,
-            request.client.address,
+            client.address,
             refusal.reason.as_str(),
             refusal.about,
-            request.body.len()
+            delivery.body.len()
         );
     }
-}
-
-/// A reply that is sent once, by whichever of two places gets to it.
-#[derive(Clone)]
-struct Later(Arc<std::sync::Mutex<Option<Reply>>>);
-
-impl Later {
-    fn new(reply: Reply) -> Later {
-        Later(Arc::new(std::sync::Mutex::new(Some(reply))))
-    }
-
-    fn send(&self, response: Response) {
-        if let Some(reply) = self.0.lock().expect("no panic while it is held").take() {
-            reply.send(response);
-        }
-    }
-}
-
-/// An answer that says what is wrong, in JSON.
-pub(crate) fn problem(status: u16, code: &str, what: &str) -> Response {
-    Response::json(status, serde_json::json!({ "error": code, "message": what }).to_string().into_bytes())
-}
-
-fn unavailable(error: &Error) -> Response {
-    problem(503, "unavailable", &error.to_string()).with_header("Retry-After", "5")
 }
 
 /// Where the demo and `init` put things when nobody says otherwise.

@@ -3,18 +3,20 @@
 //! Holds secrets inside the verifier only; nothing here can print one.
 
 use crate::config::{Ack, Config, Fault, Loaded, SecretConfig, SourceConfig, secret_from};
+use crate::effects::{Happening, Rule};
 use crate::error::Result;
-use crate::event::{Mode, Movement};
+use crate::event::Mode;
 use crate::providers::interpret::Interpreter;
 use crate::providers::signature::{Options, Secret, Verifier};
 use crate::providers::{Catalog, Recipe};
-use crate::steps::claim::Won;
 use crate::store::Tx;
+use rusqlite::Connection;
 use std::net::IpAddr;
+use std::sync::Arc;
 use toml::Spanned;
 
 /// What runs inside the apply transaction beside our own statements.
-pub type Effect = Box<dyn Fn(&Tx, &Won, &[(Option<i64>, &Movement)]) -> Result<()> + Send + Sync>;
+pub type Effect = Arc<dyn Fn(&Tx, &Happening) -> Result<()> + Send + Sync>;
 
 /// A source, ready to verify, read and post.
 pub struct Source {
@@ -45,6 +47,7 @@ pub struct Source {
     /// Requests a second that are let in.
     pub rate_limit: Option<u32>,
     endpoints: Vec<(String, Vec<String>)>,
+    rules: Vec<Rule>,
     effects: Vec<Effect>,
 }
 
@@ -115,6 +118,7 @@ impl Source {
         let interpreter = Interpreter::new(&recipe.events(), &event.into_iter().collect())
             .map_err(|e| fault(line, format!("source {name}: {e}"), "see `postonce providers show`"))
             .ok();
+        let rules = config.effects.iter().map(|effect| Rule::build(loaded, name, effect, faults)).collect();
         if faults.len() > before {
             return None;
         }
@@ -140,6 +144,7 @@ impl Source {
             api_base: config.api_base.clone(),
             rate_limit: config.rate_limit,
             endpoints,
+            rules,
             effects: Vec::new(),
         })
     }
@@ -156,7 +161,7 @@ impl Source {
 
     /// Does its apply run code that is not ours?
     pub fn has_effects(&self) -> bool {
-        !self.effects.is_empty()
+        !self.effects.is_empty() || !self.rules.is_empty()
     }
 
     /// Adds an effect that runs inside the apply transaction.
@@ -164,9 +169,20 @@ impl Source {
         self.effects.push(effect);
     }
 
+    /// Does a rule run for events of this type, whatever money they move?
+    pub fn wants_type(&self, event_type: &str) -> bool {
+        self.rules.iter().any(|rule| rule.wants_type(event_type))
+    }
+
     /// Runs the effects of an event, in order; the first error undoes the whole apply.
-    pub fn run_effects(&self, tx: &Tx, won: &Won, posted: &[(Option<i64>, &Movement)]) -> Result<()> {
-        self.effects.iter().try_for_each(|effect| effect(tx, won, posted))
+    pub fn run_effects(&self, tx: &Tx, happening: &Happening) -> Result<()> {
+        self.rules.iter().try_for_each(|rule| rule.run(tx, happening))?;
+        self.effects.iter().try_for_each(|effect| effect(tx, happening))
+    }
+
+    /// Prepares the rules' statements on the real file; what does not fit it is added to `faults`.
+    pub fn check_rules(&self, conn: &Connection, faults: &mut Vec<Fault>) {
+        self.rules.iter().for_each(|rule| rule.check(conn, faults));
     }
 }
 
@@ -179,7 +195,14 @@ pub fn matches(pattern: &str, word: &str) -> bool {
 }
 
 fn read_secret(config: &SecretConfig) -> std::result::Result<Secret, String> {
+    if let SecretConfig::Given { name, value } = config {
+        return match value.0.trim() {
+            "" => Err(format!("secret {name} is empty")),
+            _ => Ok(Secret::pasted(name, &value.0).0),
+        };
+    }
     let (name, value, ends) = match config {
+        SecretConfig::Given { .. } => return Err("it is given by the program".into()),
         SecretConfig::Plain(place) => (place, place, None),
         SecretConfig::Named { name, value, ends } => (name, value, ends.as_ref()),
     };

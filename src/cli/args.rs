@@ -54,6 +54,10 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Print the manual page.
     Man,
+    /// Measure this machine: ratios against plain SQLite in one run.
+    Bench(Bench),
+    /// The proof on your own machine: a day of events under kills and duplicates. Exits 0 when nothing is lost or doubled.
+    Torture(Torture),
     /// The version, and that of SQLite.
     Version,
 }
@@ -352,7 +356,7 @@ pub(crate) struct Torture {
     /// Take the events of this database instead of invented ones.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Where to work; a temporary folder otherwise.
+    /// Where to work, an empty folder that is kept; a temporary one otherwise.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

@@ -5,6 +5,7 @@
 mod args;
 
 mod backup;
+mod bench;
 mod check;
 mod completions;
 mod doctor;
@@ -21,6 +22,7 @@ mod restore;
 mod send;
 mod serve;
 mod tail;
+mod torture;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -67,6 +69,8 @@ pub fn main() -> ExitCode {
         Command::Erase(args) => erase::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man => man::run(),
+        Command::Bench(args) => bench::run(args),
+        Command::Torture(args) => torture::run(args),
         Command::Version => output::version(),
     };
     match outcome {

@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// A thread keeps its writing buffer up to this size.
 const BUFFER_KEPT: usize = 64 * 1024;
+/// A peer that reads as fast as we write must not keep a thread to itself.
+const WRITTEN_AT_ONCE: usize = 256 * 1024;
 
 /// What the polling thread and the holder of the reply share.
 pub(super) struct Conn {
@@ -34,8 +36,10 @@ pub(super) struct Turn {
     pub(super) close: bool,
     /// Writing failed.
     pub(super) dead: bool,
-    /// What the socket did not take yet.
-    pub(super) unsent: Vec<u8>,
+    /// What the socket did not take at once.
+    unsent: Vec<u8>,
+    /// How much of that it has taken since.
+    sent: usize,
     /// When the last answer was given.
     pub(super) since: Instant,
 }
@@ -43,13 +47,29 @@ pub(super) struct Turn {
 impl Turn {
     /// Whether the peer may just go on with its next request.
     pub(super) fn is_free(&self) -> bool {
-        !self.busy && !self.wake && !self.close && !self.dead && self.unsent.is_empty()
+        !self.busy && !self.wake && !self.close && !self.dead && self.rest() == 0
+    }
+
+    /// Bytes of the answer that are still to be written.
+    pub(super) fn rest(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
+    /// Goes on writing; returns what is left then.
+    pub(super) fn write_rest(&mut self, conn: &Conn) -> io::Result<usize> {
+        self.sent += conn.write_some(&self.unsent[self.sent..])?;
+        if self.rest() == 0 {
+            self.unsent = Vec::new();
+            self.sent = 0;
+        }
+        Ok(self.rest())
     }
 }
 
 impl Conn {
     pub(super) fn new(stream: TcpStream, slot: usize, shared: Arc<Shared>, now: Instant) -> Conn {
-        let turn = Turn { busy: false, wake: false, close: false, dead: false, unsent: Vec::new(), since: now };
+        let turn =
+            Turn { busy: false, wake: false, close: false, dead: false, unsent: Vec::new(), sent: 0, since: now };
         Conn { stream, slot, shared, state: Mutex::new(turn) }
     }
 
@@ -57,8 +77,9 @@ impl Conn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes as much as the socket takes now.
+    /// Writes as much as the socket takes now, up to [`WRITTEN_AT_ONCE`].
     pub(super) fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
         let mut written = 0;
         while written < bytes.len() {
             match (&self.stream).write(&bytes[written..]) {
@@ -127,6 +148,8 @@ impl Reply {
             let status = response.encode(buffer, self.head_only, connection);
             shared.counts.count_answer(status);
             let mut turn = self.conn.turn();
+            // before the peer can know, so that the order of these is the order that peers see
+            turn.since = Instant::now();
             match self.conn.write_some(buffer) {
                 Ok(written) => turn.unsent.extend_from_slice(&buffer[written..]),
                 Err(_) => turn.dead = true,
@@ -136,7 +159,6 @@ impl Reply {
             }
             turn.busy = false;
             turn.close |= !keep_alive;
-            turn.since = Instant::now();
             !turn.is_free()
         });
         if self.held > 0 {

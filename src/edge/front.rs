@@ -138,7 +138,7 @@ impl Shared {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// When a stop was asked for: the time by which it must be done.
@@ -262,7 +262,7 @@ impl Front {
             life.stop_at.get_or_insert(until);
             life.threads.saturating_sub(1)
         };
-        self.shared.stopping.store(true, Ordering::Relaxed);
+        self.shared.stopping.store(true, Ordering::Release);
         if let Err(error) = self.shared.poller.notify() {
             log::warn!("the polling thread could not be woken: {error}");
         }

@@ -270,9 +270,9 @@ impl Reader {
         self.state = State::START;
     }
 
-    /// Whether nothing of a request has arrived yet.
+    /// Whether nothing of a request has arrived yet (the empty line that some clients send after a body is nothing).
     pub(super) fn is_idle(&self) -> bool {
-        matches!(&self.state, State::Head { buffer, .. } if buffer.is_empty())
+        matches!(&self.state, State::Head { buffer, .. } if buffer.is_empty() || buffer == b"\r\n")
     }
 
     /// While a body is on its way: the bytes of it that are here.

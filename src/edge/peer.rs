@@ -25,6 +25,8 @@ const PIECE: usize = 16 * 1024;
 const ACCEPTED_AT_ONCE: usize = 64;
 /// How long accepting rests when descriptors or memory ran out.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How many candidates are compared to find one that makes room.
+const SAMPLE: usize = 64;
 /// A request younger than this does not have to make room for a newcomer.
 const STALLED: Duration = Duration::from_secs(1);
 
@@ -40,6 +42,8 @@ pub(super) struct Peers {
     free: Vec<usize>,
     open: usize,
     by_address: HashMap<IpAddr, usize>,
+    /// Where the search for room goes on.
+    room_cursor: usize,
     /// Connections whose answer this thread gave itself.
     todo: Vec<Arc<Conn>>,
 }
@@ -104,6 +108,7 @@ impl Peers {
             free: Vec::new(),
             open: 0,
             by_address: HashMap::new(),
+            room_cursor: 0,
             todo: Vec::new(),
         })
     }
@@ -220,8 +225,11 @@ impl Peers {
         if self.open >= self.limits.connections && !self.make_room(None, now) {
             return self.turn_away(&stream, 503);
         }
-        // without these two a connection is of no use; the peer sees it closed and may come again
-        if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+        // urgent data comes in line: left aside, it would wake this thread without end
+        let socket = socket2::SockRef::from(&stream);
+        let ready = socket.set_out_of_band_inline(true).and_then(|()| socket.set_tcp_nodelay(true));
+        // without these a connection is of no use; the peer sees it closed and may come again
+        if ready.and_then(|()| socket.set_nonblocking(true)).is_err() {
             return;
         }
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -264,23 +272,28 @@ impl Peers {
         }
     }
 
-    /// Closes the connection (of this address, if one is given) that has been idle longest; if none is idle, the oldest of
-    /// those stalled in the middle of a request.
+    /// Closes the connection (of this address, if one is given) that has been idle, or waiting to be closed, longest; if
+    /// there is none, the oldest of those stalled in the middle of a request. Looks at a sample that moves on, because a
+    /// flood of newcomers must not make this the main work.
     fn make_room(&mut self, of: Option<IpAddr>, now: Instant) -> bool {
         let worth = |peer: &Peer| match peer.phase {
             Phase::Reading if peer.reader.is_idle() => Some((0, peer.since)),
             Phase::Reading if now.saturating_duration_since(peer.since) >= STALLED => Some((1, peer.since)),
             Phase::Asked => Some(peer.conn.turn()).filter(|turn| turn.is_free()).map(|turn| (0, turn.since)),
-            Phase::Lingering(_) => Some((2, peer.since)),
+            Phase::Lingering(_) => Some((0, peer.since)),
             Phase::Reading | Phase::Writing => None,
         };
-        let victim = (0..self.slots.len())
-            .filter_map(|slot| {
-                let peer = self.slots[slot].as_ref().filter(|peer| of.is_none() || peer.counted == of)?;
-                Some((worth(peer)?, slot))
-            })
+        let (older, newer) = self.slots.split_at(self.room_cursor.min(self.slots.len()));
+        let victim = newer
+            .iter()
+            .chain(older)
+            .flatten()
+            .filter(|peer| of.is_none() || peer.counted == of)
+            .filter_map(|peer| Some((worth(peer)?, peer.conn.slot)))
+            .take(SAMPLE)
             .min();
         let Some((_, slot)) = victim else { return false };
+        self.room_cursor = slot + 1;
         self.shared.counts.evicted.fetch_add(1, Ordering::Relaxed);
         self.close(slot);
         true
@@ -374,9 +387,10 @@ impl Peers {
                     self.watch(slot, Interest::Nothing);
                     return;
                 }
+                peer.since = turn.since;
                 drop(turn);
                 peer.phase = Phase::Reading;
-                peer.since = now;
+                peer.deadline = peer.since + self.limits.idle_time;
                 self.read(slot, piece, now);
             }
             Phase::Reading => self.read(slot, piece, now),
@@ -498,6 +512,12 @@ impl Peers {
 
     /// Answers from here and closes: nothing that follows can be trusted to be a request.
     fn refuse(&mut self, slot: usize, status: u16, why: &str) {
+        if let Some(peer) = &mut self.slots[slot] {
+            // at once, so that others need not be refused for what this one no longer needs
+            peer.reader = Reader::new(&self.limits);
+            peer.pending = Vec::new();
+            self.keep_account(slot, 0);
+        }
         let text = format!("{status} {}: {why}\n", reason(status));
         self.answer(slot, None, false, Response::text(status, text), &[]);
     }
@@ -533,7 +553,7 @@ impl Peers {
                 return self.close(slot);
             }
             turn.wake = false;
-            (turn.unsent.len(), turn.close, turn.since)
+            (turn.rest(), turn.close, turn.since)
         };
         if unsent > 0 {
             peer.phase = Phase::Writing;
@@ -558,16 +578,7 @@ impl Peers {
     fn flush(&mut self, slot: usize, now: Instant) {
         let Some(peer) = &mut self.slots[slot] else { return };
         let conn = Arc::clone(&peer.conn);
-        let rest = {
-            let mut turn = conn.turn();
-            conn.write_some(&turn.unsent).map(|written| {
-                turn.unsent.drain(..written);
-                if turn.unsent.is_empty() {
-                    turn.unsent = Vec::new();
-                }
-                turn.unsent.len()
-            })
-        };
+        let rest = conn.turn().write_rest(&conn);
         match rest {
             Err(_) => self.close(slot),
             Ok(0) => {
@@ -587,7 +598,6 @@ impl Peers {
         peer.phase = Phase::Lingering(self.limits.linger_bytes);
         peer.since = now;
         peer.deadline = now + self.limits.linger_time;
-        peer.reader = Reader::new(&self.limits);
         peer.pending = Vec::new();
         self.keep_account(slot, 0);
         self.watch(slot, Interest::Read);

@@ -4,9 +4,12 @@
 //! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
 //! do; a wake-up only says "look".
 
+mod answers;
 mod keeper;
 mod sender;
 mod worker;
+
+pub use answers::{Told, Waiter};
 
 use crate::alerts::{Firing, Recipient};
 use crate::config::{self, Config, Fault, Loaded, secret_from};
@@ -19,8 +22,9 @@ use crate::steps::deliver::{self, Endpoint};
 use crate::steps::mail::{self, Mail, Mailer, Receipt};
 use crate::steps::sweep;
 use crate::store::raw::State;
-use crate::store::{Options, Store};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crate::store::{Options, Store, foreign};
+use answers::Answers;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -45,11 +49,8 @@ pub struct Shared {
     wake_worker: Sender<()>,
     wake_sender: Sender<()>,
     stopping: AtomicBool,
-    waiters: Mutex<HashMap<i64, Waiter>>,
+    answers: Answers,
 }
-
-/// Told the end state of a raw event.
-pub type Waiter = Box<dyn FnOnce(State) + Send>;
 
 /// Counters since the start, for people, metrics and tests.
 #[derive(Default)]
@@ -73,6 +74,20 @@ impl Counts {
     }
 }
 
+/// Which threads run. All of them, but for measuring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Read, claim and apply.
+    pub apply: bool,
+    /// Deliver the outbox.
+    pub deliver: bool,
+}
+
+impl Parts {
+    /// Everything that a server does.
+    pub const ALL: Parts = Parts { apply: true, deliver: true };
+}
+
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -88,9 +103,23 @@ impl Engine {
         options: &Options,
     ) -> Result<(Engine, Waking)> {
         let store = Store::open(database, options)?;
+        let mut faults = Vec::new();
+        store.read(|conn| {
+            foreign::guard(conn)?;
+            sources.iter().for_each(|source| source.check_rules(conn, &mut faults));
+            Ok(())
+        })?;
+        if !faults.is_empty() {
+            let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            return Err(Error::refused(
+                format!("{} effect(s) do not fit {}:\n  {}", list.len(), database.display(), list.join("\n  ")),
+                "mend the statements, or make the app's tables first",
+            ));
+        }
         let (wake_worker, worker) = bounded(1);
         let (wake_sender, sender) = bounded(1);
         let metrics = Metrics::new(sources.iter().map(|s| s.name.clone()));
+        let (news, answers) = unbounded();
         let shared = Arc::new(Shared {
             store,
             metrics,
@@ -102,13 +131,13 @@ impl Engine {
             wake_worker,
             wake_sender,
             stopping: AtomicBool::new(false),
-            waiters: Mutex::default(),
+            answers: Answers::new(news),
         });
-        Ok((Engine { shared, threads: Mutex::default() }, Waking { worker, sender }))
+        Ok((Engine { shared, threads: Mutex::default() }, Waking { worker, sender, answers }))
     }
 
     /// Releases what the process before had claimed and starts the threads.
-    pub fn start(&self, waking: Waking) -> Result<()> {
+    pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
         let released = sweep::at_start(&self.shared.store)?;
         if released > 0 {
             self.shared.metrics.rescued.fetch_add(released as u64, Relaxed);
@@ -118,10 +147,16 @@ impl Engine {
             std::thread::Builder::new().name(name.into()).spawn(run).map_err(|e| Error::Unavailable(e.to_string()))
         };
         let mut threads = self.threads.lock().expect("no panic while it is held");
-        let (shared, Waking { worker, sender }) = (self.shared.clone(), waking);
-        threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        let (shared, Waking { worker, sender, answers }) = (self.shared.clone(), waking);
+        if parts.apply {
+            threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        }
         let shared = self.shared.clone();
-        threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        if parts.deliver {
+            threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        }
+        let shared = self.shared.clone();
+        threads.push(spawn("told", Box::new(move || answers::run(&shared, &answers)))?);
         Ok(())
     }
 
@@ -194,6 +229,7 @@ impl Operations {
 pub struct Waking {
     worker: Receiver<()>,
     sender: Receiver<()>,
+    answers: Receiver<(i64, Option<Told>)>,
 }
 
 impl Shared {
@@ -235,21 +271,20 @@ impl Shared {
         (warned << 20) / 4
     }
 
-    /// Tells `waiter` once the raw event has ended.
+    /// Tells `waiter`, on a thread of ours, once the raw event has ended or failed, or it takes too long.
     pub fn when_ended(&self, raw_event: i64, waiter: Waiter) {
-        self.waiters.lock().expect("no panic while it is held").insert(raw_event, waiter);
+        self.answers.wait_for(raw_event, waiter);
+    }
+
+    pub(crate) fn failed(&self, raw_event: i64) {
+        self.counts.failed_attempts.fetch_add(1, Relaxed);
+        self.answers.tell(raw_event, Told::Failed);
     }
 
     pub(crate) fn ended(&self, raw_event: i64, state: State) {
         self.counts.ended(state);
         log::info!(target: "postonce::event", "raw event {raw_event}: {state}");
-        let mut waiters = self.waiters.lock().expect("no panic while it is held");
-        if !waiters.is_empty()
-            && let Some(waiter) = waiters.remove(&raw_event)
-        {
-            drop(waiters);
-            waiter(state);
-        }
+        self.answers.tell(raw_event, Told::Ended(state));
     }
 }
 

@@ -19,12 +19,14 @@ use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Events in one job: a job is the share of a commit that other work may take, a few milliseconds.
 const BATCH: usize = 64;
 /// Events with effects of the app in one transaction of their own.
 const BATCH_ALONE: usize = 16;
+/// How long they may hold the write lock together; the last begun may take its own budget beyond it.
+const WORK_ALONE: Duration = Duration::from_millis(10);
 /// Events between reading and their last commit: enough to keep the writer busy, little enough to hold in memory.
 const IN_FLIGHT_MAX: usize = 1024;
 
@@ -174,7 +176,6 @@ impl Worker<'_> {
 
     /// Reads a batch and hands its claims to the gate, which goes on to apply.
     fn take(&mut self, taken: Vec<(Due, Option<Body>)>, counted: bool) {
-        fault::point("before_read");
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
@@ -200,6 +201,7 @@ impl Worker<'_> {
         let Some(body) = body else {
             return Ask::End(due.id, State::Dead, "its bytes are past their retention".into());
         };
+        fault::point("before_read");
         match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.received_at))) {
             Ok(Read::Event(event)) => {
                 Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted }))
@@ -279,7 +281,7 @@ fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) ->
                         left.push(id);
                     }
                     Came::PutBack => {
-                        shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        shared.failed(id);
                         left.push(id);
                     }
                 }
@@ -298,11 +300,15 @@ fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) ->
 }
 
 fn settle_ask(tx: &Tx, ask: &Ask) -> Result<Came> {
+    // Outside of the savepoint: whatever becomes of it now, it is no longer parked and due.
+    if !matches!(ask, Ask::Claim(prepared) if !prepared.due.parked) {
+        raw::unpark(tx, ask.id())?;
+    }
     match ask {
         Ask::Claim(prepared) => match tx.savepoint(|| claim::claim(tx, prepared)) {
             Ok(Claimed::Won(won)) => Ok(Came::Won(won)),
             Ok(Claimed::Ended(state)) => Ok(Came::Ended(state)),
-            Err(Error::Unavailable(lost)) => Err(Error::Unavailable(lost)),
+            Err(error @ (Error::Unavailable(_) | Error::LostTransaction(_))) => Err(error),
             Err(Error::LostClaim) => Ok(Came::PutBack), // it ended while it waited here
             Err(error) => {
                 let attempts = prepared.due.attempts + u32::from(!prepared.counted);
@@ -348,8 +354,12 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
         run: Box::new(move |tx| {
             fault::point("before_apply");
             let mut came = Vec::with_capacity(won.len());
+            let began = Instant::now();
             for one in won.iter() {
-                came.push((one.raw_event, apply_one(tx, one, alone)?));
+                if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
+                    break; // the rest in a transaction of its own: others wait for the lock
+                }
+                came.push((one.raw_event, apply_one(tx, one)?));
             }
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
@@ -369,7 +379,10 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
                 }
                 return None;
             }
+            let mut ids = ids;
             let came = std::mem::take(&mut *came.lock().expect("no panic while it is held"));
+            let rest = again[came.len()..].to_vec();
+            ids.truncate(came.len());
             for ((id, came), won) in came.into_iter().zip(again.iter()) {
                 match came {
                     Came::Ended(state) => {
@@ -378,19 +391,33 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
                         }
                         shared.ended(id, state);
                     }
-                    Came::PutBack | Came::Won(_) => {
-                        shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    }
+                    Came::PutBack | Came::Won(_) => shared.failed(id),
                 }
             }
             let _ = finished.send(Finished { ids, failed: false });
             shared.wake_sender();
+            if !rest.is_empty() {
+                let job = apply_job(shared.clone(), finished, rest, alone);
+                shared.store.gate().submit(job);
+            }
             None
         }),
     }
 }
 
-fn apply_one(tx: &Tx, won: &Won, alone: bool) -> Result<Came> {
+fn end(tx: &Tx, won: &Won, state: State, why: &str) -> Result<Came> {
+    raw::end(tx, won.raw_event, state, why, Some(won.fence))?;
+    Ok(Came::Ended(state))
+}
+
+/// When to look again for what an event of this age lacks: a customer's row comes within seconds, and whoever sees it
+/// missing should see it applied within the interval of the sweep. After a day it hardly comes by itself.
+fn look_again_in(age: Millis) -> Millis {
+    const DAY: Millis = 86_400_000;
+    if age < DAY { (age / 4).clamp(1_000, 120_000) } else { (age / 96).clamp(900_000, DAY / 4) }
+}
+
+fn apply_one(tx: &Tx, won: &Won) -> Result<Came> {
     let applied = tx.savepoint(|| {
         catch_unwind(AssertUnwindSafe(|| apply::apply(tx, won)))
             .unwrap_or_else(|_| Err(Error::Apply("the apply panicked".into())))
@@ -401,8 +428,15 @@ fn apply_one(tx: &Tx, won: &Won, alone: bool) -> Result<Came> {
             log::warn!("raw event {}: the claim was taken by somebody else; nothing was written", won.raw_event);
             Ok(Came::PutBack)
         }
-        Err(error @ (Error::Unavailable(_) | Error::OverBudget(_))) if alone => Err(error),
         Err(error) if tx.conn.is_autocommit() => Err(error),
+        Err(Error::Reject(why)) => end(tx, won, State::Dead, &why),
+        Err(Error::Conflict(why)) => end(tx, won, State::Conflict, &why),
+        Err(Error::Parked { why, again: false }) => end(tx, won, State::Parked, &why),
+        Err(Error::Parked { why, again: true }) => {
+            let age = tx.now - raw::get(tx.conn, won.raw_event)?.map_or(tx.now, |due| due.received_at);
+            raw::park(tx, won.raw_event, look_again_in(age), &why, Some(won.fence))?;
+            Ok(Came::Ended(State::Parked))
+        }
         Err(error) => failed(tx, won.raw_event, won.attempts, false, &error.to_string(), Some(won.fence)),
     }
 }
@@ -414,7 +448,7 @@ fn fail_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Won, why: Stri
         alone: false,
         run: Box::new(move |tx| failed(tx, id, won.attempts, false, &why, Some(won.fence)).map(|_| ())),
         done: Box::new(move |outcome| {
-            shared.counts.failed_attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            shared.failed(id);
             let _ = finished.send(Finished { ids: vec![id], failed: outcome.is_err() });
             None
         }),

@@ -83,10 +83,10 @@ fn decode<'b>(bytes: &'b [u8], charset: Option<&str>) -> Cow<'b, str> {
     let named = charset
         .and_then(|c| encoding_rs::Encoding::for_label(c.as_bytes()))
         .filter(|e| e.is_ascii_compatible() && *e != encoding_rs::UTF_8);
-    if bytes.is_ascii() || named.is_none() {
-        if let Ok(text) = std::str::from_utf8(bytes) {
-            return Cow::Borrowed(text);
-        }
+    if (bytes.is_ascii() || named.is_none())
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return Cow::Borrowed(text);
     }
     match named {
         Some(encoding) => encoding.decode_without_bom_handling(bytes).0,

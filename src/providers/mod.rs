@@ -7,13 +7,17 @@ pub mod body;
 pub mod handshake;
 pub mod interpret;
 pub mod json;
+pub mod pull;
+pub mod report;
 pub mod schemes;
 pub mod signature;
 pub mod vectors;
 
 use crate::postings::LedgerFacts;
-use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule};
+use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
+use interpret::tables::Rules;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The files that are compiled in: (name, text).
@@ -38,18 +42,39 @@ pub struct Recipe {
     /// What every event has.
     #[serde(default)]
     pub event: EventRules,
+    /// The provider whose event half this file borrows.
+    #[serde(skip)]
+    pub events_of: Option<String>,
     /// Which types move money, and how.
     #[serde(default, rename = "movement")]
-    pub movements: Vec<MovementRule>,
+    pub movements: Rules<MovementRule>,
     /// Which types carry the state of an object.
     #[serde(default, rename = "entity")]
-    pub entities: Vec<EntityRule>,
+    pub entities: Rules<EntityRule>,
     /// Which types only point at an object.
     #[serde(default, rename = "fetch")]
-    pub fetches: Vec<FetchRule>,
+    pub fetches: Rules<FetchRule>,
+    /// Which types are money that the file cannot read.
+    #[serde(default, rename = "park")]
+    pub parks: Rules<ParkRule>,
     /// Which types are known and ask for nothing.
     #[serde(default, rename = "ignore")]
     pub ignores: Vec<IgnoreRule>,
+    /// Report files and how they are read.
+    #[serde(default)]
+    pub report: BTreeMap<String, report::ReportSpec>,
+    /// How the provider's API is reached.
+    #[serde(default)]
+    pub api: Option<pull::ApiSpec>,
+    /// Lists that are pulled from it, and reports that it makes on demand.
+    #[serde(default)]
+    pub pull: BTreeMap<String, pull::PullSpec>,
+    /// How one object is fetched again, by kind and reference.
+    #[serde(default)]
+    pub fetch_object: Vec<pull::FetchObject>,
+    /// How one event is fetched again by its id.
+    #[serde(default)]
+    pub fetch_event: Option<pull::FetchEvent>,
     /// An invented event, for `postonce send`, the demo and the proofs.
     pub sample: Option<Sample>,
     /// How its money looks in the ledger.
@@ -65,7 +90,7 @@ pub struct Sample {
     pub body: String,
     /// Further headers, filled in alike.
     #[serde(default)]
-    pub headers: std::collections::BTreeMap<String, String>,
+    pub headers: BTreeMap<String, String>,
 }
 
 /// What an invented event says.
@@ -168,10 +193,12 @@ impl Catalog {
         if lender.event.like.is_some() {
             return Err(fail(format!("[event] like = \"{name}\": that file borrows its events itself")));
         }
+        recipe.events_of = Some(lender.provider);
         recipe.event = lender.event;
         recipe.movements = lender.movements;
         recipe.entities = lender.entities;
         recipe.fetches = lender.fetches;
+        recipe.parks = lender.parks;
         recipe.ignores = lender.ignores;
         Ok(recipe)
     }
@@ -184,17 +211,28 @@ impl Recipe {
         let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
         recipe.signature.check().map_err(fail)?;
         recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
+        let wrong = [&recipe.movements.wrong, &recipe.entities.wrong, &recipe.fetches.wrong, &recipe.parks.wrong];
+        if let Some((at, problem)) = wrong.into_iter().flatten().min() {
+            let line = text.bytes().take(*at).filter(|b| *b == b'\n').count() + 1;
+            return Err(fail(format!("line {line}, in the table that begins there: {problem}")));
+        }
         recipe.events().check().map_err(fail)?;
         Ok(recipe)
+    }
+
+    /// The provider's name in keys: two files with the same events (an old and a new way to sign) tell the same money.
+    pub fn keyed_as(&self) -> &str {
+        self.events_of.as_deref().unwrap_or(&self.provider)
     }
 
     /// The event half, for [`interpret::Interpreter::new`].
     pub fn events(&self) -> EventHalf {
         EventHalf {
             event: self.event.clone(),
-            movements: self.movements.clone(),
-            entities: self.entities.clone(),
-            fetches: self.fetches.clone(),
+            movements: self.movements.rules.clone(),
+            entities: self.entities.rules.clone(),
+            fetches: self.fetches.rules.clone(),
+            parks: self.parks.rules.clone(),
             ignores: self.ignores.clone(),
         }
     }

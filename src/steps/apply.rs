@@ -4,18 +4,20 @@
 //! the outbox rows appear together with the end of the claim, or not at all. Never sends anything.
 
 use super::claim::{CORRECTION, Planned, Won, key_reference};
-use crate::error::Result;
+use crate::effects::Happening;
+use crate::error::{Error, Result};
 use crate::event::{Amount, EntityState, Meaning, Movement};
 use crate::fault;
-use crate::money::Money;
+use crate::money::{Currency, Money};
 use crate::postings::{self, Code, Rule};
 use crate::store::entities::{self, Moved};
 use crate::store::ledger::{self, AccountKey, NewEntry, NewPosting};
-use crate::store::{Tx, claims, outbox, raw};
+use crate::store::{Tx, claims, foreign, outbox, raw};
 
 /// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
 /// it to somebody else.
 pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
+    fault::point_for("apply", won.event.id.as_deref());
     let mut posted = Vec::new();
     for planned in &won.plan {
         match planned {
@@ -27,15 +29,19 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
             Planned::Nothing(_) => {}
         }
     }
-    let mut superseded = None;
+    let (mut forward, mut superseded) = (Vec::new(), None);
     if let Meaning::Effects { entities, .. } = &won.event.meaning {
         for state in entities {
-            if let Moved::Superseded(by) = entities::put(tx, won.book, state, won.occurred_at, won.raw_event)? {
-                superseded = Some((state, by));
+            match entities::put(tx, won.book, state, won.occurred_at, won.raw_event)? {
+                Moved::Forward => forward.push(state),
+                Moved::Superseded(by) => superseded = Some((state, by)),
             }
         }
     }
-    won.source.run_effects(tx, won, &posted)?;
+    if won.source.has_effects() {
+        let happening = Happening::new(tx, won, &posted, forward)?;
+        foreign::limited(tx.conn, tx.apply_budget, || won.source.run_effects(tx, &happening))?;
+    }
     messages(tx, won, &posted)?;
     if let Some(key) = &won.event_key {
         claims::done(tx, won.book, claims::EVENT, key, won.raw_event, posted.first().and_then(|(id, _)| *id))?;
@@ -129,6 +135,70 @@ fn customer_of(tx: &Tx, book: i64, payment: &str) -> Result<Option<String>> {
         Some(id) => ledger::posted(tx.conn, id)?.and_then(|entry| entry.account),
         None => None,
     })
+}
+
+/// An entry that an embedder adds to the event's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Post<'a> {
+    /// One of the kinds that the ledger knows (`credit`, `fee`, `adjustment`, …): it decides the accounts.
+    pub kind: &'a str,
+    /// Its own reference. With the kind it is the key: an entry under it is written once, whatever posts it.
+    pub reference: &'a str,
+    /// Minor units, positive.
+    pub amount: i64,
+    /// ISO 4217.
+    pub currency: &'a str,
+    /// The customer, as the provider names them.
+    pub account: Option<&'a str>,
+    /// The movement it belongs to.
+    pub parent: Option<&'a str>,
+    /// Why, in words.
+    pub note: Option<&'a str>,
+}
+
+/// Writes an embedder's entry; `None`: it is there already.
+pub fn extra(tx: &Tx, won: &Won, post: &Post) -> Result<Option<i64>> {
+    let refuse = |what: String| Err(Error::Reject(format!("post {} {}: {what}", post.kind, post.reference)));
+    let rule = postings::rule(post.kind, won.source.recipe.ledger);
+    if !rule.known {
+        return refuse("the ledger knows no such kind".into());
+    }
+    if post.reference.is_empty() || post.amount <= 0 {
+        return refuse("it needs a reference and a positive amount".into());
+    }
+    let Some(currency) = Currency::parse(post.currency) else {
+        return refuse(format!("there is no currency {:?}", post.currency));
+    };
+    let says = claims::Says::Money { amount: post.amount, currency, secondary: false };
+    match claims::claim(tx, won.book, post.kind, post.reference, says, won.raw_event)? {
+        claims::Claim::Won => {}
+        claims::Claim::Duplicate { .. } => return Ok(None),
+        claims::Claim::Conflict { first, .. } => {
+            let what = format!("{} {} is another amount since raw event {first}", post.kind, post.reference);
+            return Err(Error::Conflict(what));
+        }
+    }
+    let account = post.account.map(str::to_owned);
+    let amount = Money { minor: post.amount, currency };
+    let entry = NewEntry {
+        book: won.book,
+        kind: post.kind.to_owned(),
+        reference: post.reference.to_owned(),
+        raw_event: won.raw_event,
+        parent: post.parent.map(str::to_owned),
+        amount: post.amount,
+        currency,
+        tax: None,
+        occurred_at: won.occurred_at,
+        settles: false,
+        reverses: None,
+        note: post.note.map(str::to_owned),
+        postings: posting(won.book, rule.debit, rule.credit, &account, amount).into_iter().collect(),
+        account,
+    };
+    let journal = ledger::append(tx, &entry)?;
+    claims::done(tx, won.book, post.kind, post.reference, won.raw_event, Some(journal))?;
+    Ok(Some(journal))
 }
 
 /// A posting of a signed amount: a negative one swaps its sides, zero is none.

@@ -4,7 +4,7 @@
 //! between the two is visible, and an attempt is counted before the work that may kill the process. Posts nothing.
 
 use crate::error::{Error, Result};
-use crate::event::{Amount, Event, Meaning, Millis, Movement, Role};
+use crate::event::{Amount, EntityState, Event, Meaning, Millis, Movement, Role};
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
 use crate::store::raw::{self, Due, State};
@@ -100,8 +100,13 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
     if source.mode.is_some_and(|expected| expected != mode) {
         return end(State::Ignored, &format!("{mode} mode on a {} source", source.mode.unwrap_or(mode)));
     }
-    let (movements, entities) = match &event.meaning {
+    let wanted = source.wants_type(&event.kind);
+    if wanted && (event.id.is_none() || event.weak_id) {
+        return end(State::Parked, "an effect runs on this type of event, and it has no id to run it once by");
+    }
+    let (movements, entities): (&[Movement], &[EntityState]) = match &event.meaning {
         Meaning::Effects { movements, entities } => (movements, entities),
+        Meaning::Ignored(_) if wanted => (&[], &[]),
         Meaning::Ignored(why) => return end(State::Ignored, why),
         Meaning::Parked(why) => return end(State::Parked, why),
         Meaning::Fetch(what) => {
@@ -136,7 +141,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         (won, None) => won?,
     };
     let only_known = !plan.is_empty() && plan.iter().all(|p| matches!(p, Planned::Known(m) if m.fee.is_none()));
-    if only_known && entities.is_empty() {
+    if only_known && entities.is_empty() && !wanted {
         if let Some(key) = &event_key {
             claims::done(tx, book, claims::EVENT, key, due.id, None)?;
         }

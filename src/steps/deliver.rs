@@ -51,12 +51,7 @@ pub fn compose(store: &Store, due: &DueMessage) -> Result<Message> {
         let mut message = None;
         let only = ledger::EntryFilter { after: journal - 1, limit: Some(1), ..Default::default() };
         ledger::entries(conn, &only, |entry| {
-            let account =
-                if entry.provider_account.is_empty() { String::new() } else { format!("{}:", entry.provider_account) };
-            let key = format!(
-                "{}:{}:{account}{}:{}:{}",
-                entry.tenant, entry.provider, entry.mode, entry.kind, entry.reference
-            );
+            let key = key_of(&entry);
             let body = serde_json::json!({
                 "type": entry.kind,
                 "timestamp": entry.recorded_at,
@@ -71,6 +66,13 @@ pub fn compose(store: &Store, due: &DueMessage) -> Result<Message> {
         })?;
         message.ok_or_else(|| crate::error::Error::Apply(format!("entry {journal} is not there")))
     })
+}
+
+/// The Idempotency-Key of the message about an entry: the money's own name.
+pub fn key_of(entry: &ledger::EntryLine) -> String {
+    let account =
+        if entry.provider_account.is_empty() { String::new() } else { format!("{}:", entry.provider_account) };
+    format!("{}:{}:{account}{}:{}:{}", entry.tenant, entry.provider, entry.mode, entry.kind, entry.reference)
 }
 
 /// Sends it once.

@@ -165,7 +165,8 @@ fn copy(from: &Connection, origin: &Path, to: &Path, pause: Duration, progress: 
         newest_at: count(
             "SELECT max(received_at) FROM (SELECT received_at FROM postonce_raw_events ORDER BY id DESC LIMIT 1)",
         )?,
-        waiting: count("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL")?.unwrap_or(0),
+        waiting: count("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL AND state <> 'PARKED'")?
+            .unwrap_or(0),
     };
     drop(copied);
     File::open(&partial.0).and_then(|file| file.sync_all()).map_err(|e| cannot("sync", &partial.0, &e))?;

@@ -114,6 +114,7 @@ impl Gate {
             figures: figures.clone(),
             due_latest: 0,
             reopen_at: None,
+            answers: answering(),
         };
         let thread = std::thread::Builder::new()
             .name("writer".into())
@@ -213,6 +214,24 @@ struct Writer {
     figures: Arc<Figures>,
     due_latest: Millis,
     reopen_at: Option<Instant>,
+    answers: Sender<Kept>,
+}
+
+type Kept = Vec<(Box<dyn FnOnce(Result<i64>) + Send>, Result<i64>)>;
+
+/// A thread that answers the senders of one commit while the next one is under way.
+fn answering() -> Sender<Kept> {
+    let (answers, kept) = unbounded::<Kept>();
+    std::thread::Builder::new()
+        .name("answers".into())
+        .spawn(move || {
+            for (done, result) in kept.iter().flatten() {
+                fault::point("before_answer");
+                done(result);
+            }
+        })
+        .expect("a thread can be started");
+    answers
 }
 
 impl Writer {
@@ -302,9 +321,8 @@ impl Writer {
             Ok((ids, mut results)) => {
                 *self.figures.trouble.lock().expect("no panic while it is held") = None;
                 self.figures.commits.fetch_add(1, Relaxed);
-                for (one, id) in intake.into_iter().zip(ids) {
-                    (one.done)(Ok(id));
-                }
+                let kept = intake.into_iter().zip(ids).map(|(one, id)| (one.done, Ok(id))).collect();
+                let _ = self.answers.send(kept);
                 for (job, result) in jobs.into_iter().zip(results.drain(..)) {
                     self.follow_ups.extend((job.done)(result));
                 }
@@ -341,7 +359,13 @@ impl Writer {
             return Err(Lost::Whole(e.into()));
         }
         self.due_latest = self.due_latest.max(clock::steady());
-        let tx = Tx { conn, now: clock::wall(), due_now: self.due_latest, names: &self.names };
+        let tx = Tx {
+            conn,
+            now: clock::wall(),
+            due_now: self.due_latest,
+            apply_budget: self.options.apply_budget,
+            names: &self.names,
+        };
         let mut ids = Vec::with_capacity(intake.len());
         for one in intake {
             ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
@@ -351,15 +375,11 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = if job.alone {
-                limited(conn, self.options.apply_budget, || tx.savepoint(|| (job.run)(&tx)))
-            } else {
-                tx.savepoint(|| (job.run)(&tx))
-            };
+            let result = tx.savepoint(|| (job.run)(&tx));
             if conn.is_autocommit() {
                 self.names.clear();
-                let error = result.err().unwrap_or(Error::Apply("the work ended the transaction itself".into()));
-                return Err(Lost::By(at, error));
+                let itself = || Error::LostTransaction("the work ended the transaction itself".into());
+                return Err(Lost::By(at, result.err().unwrap_or_else(itself)));
             }
             results.push(result);
         }
@@ -465,16 +485,4 @@ enum Lost {
     By(usize, Error),
     /// The disk or the lock.
     Whole(Error),
-}
-
-/// Interrupts whatever statement runs when the budget is over.
-fn limited<T>(conn: &Connection, budget: Duration, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let until = Instant::now() + budget;
-    let _ = conn.progress_handler(1000, Some(move || Instant::now() > until));
-    let result = f();
-    let _ = conn.progress_handler(0, None::<fn() -> bool>);
-    match result {
-        Err(_) if Instant::now() > until => Err(Error::OverBudget(budget.as_millis() as u64)),
-        other => other,
-    }
 }

@@ -37,14 +37,14 @@ pub fn backlog(conn: &Connection, steady: Millis, wall: Millis) -> Result<Backlo
     let number = |sql: &str| -> Result<i64> { Ok(conn.prepare_cached(sql)?.query_row([], |r| r.get(0))?) };
     let oldest: Option<Millis> = conn
         .prepare_cached(
-            "SELECT min(received_at) FROM (SELECT received_at FROM postonce_raw_events WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?1)",
+            "SELECT min(received_at) FROM (SELECT received_at FROM postonce_raw_events WHERE due_at IS NOT NULL AND state <> 'PARKED' ORDER BY due_at LIMIT ?1)",
         )?
         .query_row([LOOK_AT], |r| r.get(0))?;
     let first_due: Option<Millis> = conn
         .prepare_cached("SELECT min(due_at) FROM postonce_outbox WHERE due_at IS NOT NULL")?
         .query_row([], |r| r.get(0))?;
     let mut backlog = Backlog {
-        waiting: number("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL")?,
+        waiting: number("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL AND state <> 'PARKED'")?,
         oldest_unapplied_s: oldest.map_or(0, |at| (wall - at).max(0) / 1000),
         messages_waiting: number("SELECT count(*) FROM postonce_outbox WHERE due_at IS NOT NULL")?,
         outbox_lag_s: first_due.map_or(0, |due| (steady - due).max(0) / 1000),

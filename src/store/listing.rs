@@ -54,6 +54,9 @@ pub struct EventFilter {
     pub limit: Option<u32>,
 }
 
+/// The condition of the index of what waits for a person, word for word: SQLite uses it only for queries that repeat it.
+const FOR_A_PERSON: &str = " AND r.state IN ('PARKED', 'CONFLICT', 'DEAD')";
+
 /// Lists raw events, the newest first.
 pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(EventLine) -> Result<()>) -> Result<()> {
     let mut sql = String::from(
@@ -67,6 +70,9 @@ pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(Even
         // Words of our own, never a person's.
         let list: Vec<String> = filter.states.iter().map(|s| format!("'{s}'")).collect();
         sql.push_str(&format!(" AND r.state IN ({})", list.join(", ")));
+        if filter.states.iter().all(|s| FOR_A_PERSON.contains(&format!("'{s}'"))) {
+            sql.push_str(FOR_A_PERSON);
+        }
     }
     if filter.kind.is_some() {
         sql.push_str(" AND e.type GLOB ?2");
@@ -166,6 +172,43 @@ pub fn entities(
     Ok(())
 }
 
+/// A delivery as it came, to be sent again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryLine {
+    /// The source's name.
+    pub source: String,
+    /// Its provider.
+    pub provider: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// One `name: value` a line.
+    pub headers: String,
+    /// The query string.
+    pub query: String,
+    /// Exactly as sent.
+    pub body: Vec<u8>,
+}
+
+/// The deliveries whose bytes are there, in the order in which they came. Provider and tenant of a source are those that
+/// its events were read with.
+pub fn deliveries(conn: &Connection, mut each: impl FnMut(DeliveryLine) -> Result<()>) -> Result<()> {
+    let mut statement = conn.prepare(
+        "WITH read AS (
+           SELECT r.source, max(b.provider) AS provider, max(b.tenant) AS tenant FROM postonce_events e
+           JOIN postonce_raw_events r ON r.id = e.id JOIN postonce_books b ON b.id = e.book GROUP BY r.source)
+         SELECT r.id, s.name, read.provider, read.tenant FROM postonce_raw_events r
+         JOIN postonce_sources s ON s.id = r.source JOIN read ON read.source = r.source
+         WHERE r.body IS NULL AND r.origin = 'webhook' ORDER BY r.id",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(r) = rows.next()? {
+        let Some(body) = super::raw::body(conn, r.get(0)?)? else { continue };
+        let (source, provider, tenant) = (r.get(1)?, r.get(2)?, r.get(3)?);
+        each(DeliveryLine { source, provider, tenant, headers: body.headers, query: body.query, body: body.bytes })?;
+    }
+    Ok(())
+}
+
 /// The end state of a raw event, if it has one.
 pub fn state(conn: &Connection, id: i64) -> Result<Option<String>> {
     Ok(conn
@@ -176,7 +219,9 @@ pub fn state(conn: &Connection, id: i64) -> Result<Option<String>> {
 
 /// The raw events that are dead.
 pub fn dead_ids(conn: &Connection) -> Result<Vec<i64>> {
-    let mut statement = conn.prepare_cached("SELECT id FROM postonce_raw_events WHERE state = 'DEAD' ORDER BY id")?;
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT r.id FROM postonce_raw_events r WHERE r.state = 'DEAD'{FOR_A_PERSON} ORDER BY r.id"
+    ))?;
     let ids = statement.query_map([], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
     Ok(ids)
 }

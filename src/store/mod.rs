@@ -9,10 +9,12 @@ pub mod backup;
 pub mod check;
 pub mod claims;
 pub mod entities;
+pub mod foreign;
 pub mod gate;
 pub mod health;
 pub mod ledger;
 pub mod listing;
+pub mod once;
 mod open;
 pub mod outbox;
 pub mod raw;
@@ -28,6 +30,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
+use std::time::Duration;
 
 /// The open file: one gate for writes, a few connections for reads, and the lock that says it is ours.
 pub struct Store {
@@ -93,6 +96,8 @@ pub struct Tx<'a> {
     pub now: Millis,
     /// Steady time, for due times.
     pub due_now: Millis,
+    /// How long one apply of code that is not ours may hold the write lock.
+    pub apply_budget: Duration,
     names: &'a Names,
 }
 
@@ -167,19 +172,22 @@ impl<'a> Tx<'a> {
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
     pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let run = |sql: &str| self.conn.prepare_cached(sql)?.execute([]).map(|_| ());
-        run("SAVEPOINT one")?;
+        run("SAVEPOINT postonce_one")?;
         match f() {
             Ok(value) => {
-                run("RELEASE one")?;
+                run("RELEASE postonce_one")?;
                 Ok(value)
             }
             Err(error) => {
                 self.names.clear();
                 if self.conn.is_autocommit() {
-                    return Err(Error::Unavailable(format!("the transaction was lost: {error}")));
+                    return Err(match error {
+                        known @ (Error::LostTransaction(_) | Error::OverBudget(_)) => known,
+                        other => Error::LostTransaction(other.to_string()),
+                    });
                 }
-                run("ROLLBACK TO one")?;
-                run("RELEASE one")?;
+                run("ROLLBACK TO postonce_one")?;
+                run("RELEASE postonce_one")?;
                 Err(error)
             }
         }
@@ -189,10 +197,17 @@ impl<'a> Tx<'a> {
 /// One transaction on a file that a server may have open: for commands. Waits for the lock like any other process.
 pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<T> {
     open_for_reading(path)?; // says it well when there is no file, no schema, or a newer one
-    let conn = open::connect(path, &Options { lock_wait: std::time::Duration::from_secs(5), ..Options::default() })?;
+    let options = Options { lock_wait: Duration::from_secs(5), ..Options::default() };
+    let conn = open::connect(path, &options)?;
     let names = Names::default();
     conn.execute_batch("BEGIN IMMEDIATE")?;
-    let value = f(&Tx { conn: &conn, now: crate::clock::wall(), due_now: crate::clock::steady(), names: &names })?;
+    let value = f(&Tx {
+        conn: &conn,
+        now: crate::clock::wall(),
+        due_now: crate::clock::steady(),
+        apply_budget: options.apply_budget,
+        names: &names,
+    })?;
     conn.execute_batch("COMMIT")?;
     Ok(value)
 }

@@ -3,7 +3,7 @@
 //! Never changes what lasts in a file that an app shares with us (page size, user_version, application_id), never
 //! migrates when only reading, and refuses a SQLite that can lose a committed write.
 
-use super::{meta, set_meta};
+use super::{foreign, meta, set_meta};
 use crate::error::{Error, Result};
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, File, OpenOptions};
@@ -169,6 +169,7 @@ pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
     )?;
     let synchronous: i64 = conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?;
     assert_eq!(synchronous, 2, "an acknowledgement promises a synced commit");
+    foreign::guard(&conn)?;
     Ok(conn)
 }
 

@@ -138,6 +138,13 @@ pub fn requeue(tx: &Tx, id: i64) -> Result<bool> {
     Ok(changed > 0)
 }
 
+/// How many messages wait.
+pub fn waiting(conn: &Connection) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("SELECT count(*) FROM postonce_outbox WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
+}
+
 /// When the next message is due.
 pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
     Ok(conn

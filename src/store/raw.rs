@@ -144,16 +144,21 @@ const COMPRESS_FROM: usize = 512;
 
 impl StoredBody {
     /// Packs the bytes of a delivery. They come back exactly as they were ([`body`]).
-    pub fn pack(bytes: Vec<u8>) -> StoredBody {
+    pub fn pack(bytes: &[u8]) -> StoredBody {
         use sha2::{Digest as _, Sha256};
-        let sha256 = Sha256::digest(&bytes).into();
+        let sha256 = Sha256::digest(bytes).into();
         if bytes.len() >= COMPRESS_FROM
-            && let Some(packed) = compress(&bytes)
+            && let Some(packed) = compress(bytes)
             && packed.len() < bytes.len()
         {
             return StoredBody { codec: 1, bytes: packed, sha256 };
         }
-        StoredBody { codec: 0, bytes, sha256 }
+        StoredBody { codec: 0, bytes: bytes.to_vec(), sha256 }
+    }
+
+    /// How many bytes it takes.
+    pub fn stored(&self) -> usize {
+        self.bytes.len()
     }
 }
 
@@ -182,7 +187,7 @@ fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
 impl NewRaw {
     /// About how many bytes its row takes.
     pub fn stored_len(&self) -> usize {
-        self.body.bytes.len() + self.headers.len() + self.query.len() + 64
+        self.body.stored() + self.headers.len() + self.query.len() + 64
     }
 }
 
@@ -237,13 +242,15 @@ pub struct Due {
     pub due_at: Millis,
     /// How often it was tried.
     pub attempts: u32,
+    /// It was set aside for something that comes by itself, and this is another look ([`park`]).
+    pub parked: bool,
     /// It was claimed before, and whoever claimed it never finished.
     pub was_claimed: bool,
 }
 
 const DUE_COLUMNS: &str =
-    "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts, r.state = 'CLAIMED'
-    FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
+    "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts,
+    r.state = 'PARKED', r.state = 'CLAIMED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
 
 fn due_row(row: &Row) -> rusqlite::Result<Due> {
     Ok(Due {
@@ -255,7 +262,8 @@ fn due_row(row: &Row) -> rusqlite::Result<Due> {
         received_at: row.get(5)?,
         due_at: row.get(6)?,
         attempts: row.get(7)?,
-        was_claimed: row.get(8)?,
+        parked: row.get(8)?,
+        was_claimed: row.get(9)?,
     })
 }
 
@@ -273,10 +281,79 @@ pub fn get(conn: &Connection, id: i64) -> Result<Option<Due>> {
     Ok(conn.prepare_cached(&format!("SELECT {DUE_COLUMNS} WHERE r.id = ?1"))?.query_row([id], due_row).optional()?)
 }
 
+/// Where a raw event stands, and how often it was tried.
+pub fn standing(conn: &Connection, id: i64) -> Result<Option<(State, u32)>> {
+    let row = conn
+        .prepare_cached("SELECT state, attempts FROM postonce_raw_events WHERE id = ?1")?
+        .query_row([id], |r| Ok((r.get::<_, String>(0)?, r.get(1)?)))
+        .optional()?;
+    Ok(row.and_then(|(state, attempts)| Some((State::parse(&state)?, attempts))))
+}
+
+/// The result of a raw event, as it is told to the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The raw event that took effect: this one, or the first delivery of the same event.
+    pub first: i64,
+    /// Where that one stands.
+    pub state: State,
+    /// Why this one ended as it did.
+    pub reason: Option<String>,
+    /// The entry that the event posted first.
+    pub entry: Option<Entry>,
+}
+
+/// An entry, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub id: i64,
+    /// The movement's kind.
+    pub kind: String,
+    /// The provider's reference.
+    pub reference: String,
+    /// Minor units.
+    pub amount: i64,
+    /// Of this currency.
+    pub currency: String,
+}
+
+/// What a raw event came to, or the delivery that it repeats. Looks up keys only.
+pub fn told(conn: &Connection, id: i64) -> Result<Option<Told>> {
+    let row = conn
+        .prepare_cached(
+            "SELECT f.id, f.state, r.reason, j.id, j.kind, j.ref, j.amount, j.currency
+             FROM postonce_raw_events r
+             LEFT JOIN postonce_events e ON e.id = r.id
+             LEFT JOIN postonce_claims c ON c.book = e.book AND c.kind = 'event' AND c.ref = e.event_id
+             JOIN postonce_raw_events f ON f.id = ifnull(c.raw_event, r.id)
+             LEFT JOIN postonce_journal j ON j.id = c.journal
+             WHERE r.id = ?1",
+        )?
+        .query_row([id], |r| {
+            let entry = match r.get::<_, Option<i64>>(3)? {
+                Some(id) => {
+                    Some(Entry { id, kind: r.get(4)?, reference: r.get(5)?, amount: r.get(6)?, currency: r.get(7)? })
+                }
+                None => None,
+            };
+            Ok((r.get(0)?, r.get::<_, String>(1)?, r.get(2)?, entry))
+        })
+        .optional()?;
+    Ok(row.and_then(|(first, state, reason, entry)| Some(Told { first, state: State::parse(&state)?, reason, entry })))
+}
+
 /// When the next raw event is due.
 pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
     Ok(conn
         .prepare_cached("SELECT min(due_at) FROM postonce_raw_events WHERE due_at IS NOT NULL")?
+        .query_row([], |r| r.get(0))?)
+}
+
+/// How many raw events wait or are under way.
+pub fn waiting(conn: &Connection) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("SELECT count(*) FROM postonce_raw_events WHERE due_at IS NOT NULL")?
         .query_row([], |r| r.get(0))?)
 }
 
@@ -369,6 +446,31 @@ pub fn put_back(tx: &Tx, id: i64, wait: Millis, reason: &str, fence: Option<i64>
         )?
         .execute(params![id, tx.due_now + wait, reason, fence])?;
     Ok(changed > 0)
+}
+
+/// Sets it aside for something that comes by itself, and looks again after `wait`. The attempt that found it missing
+/// does not count.
+pub fn park(tx: &Tx, id: i64, wait: Millis, reason: &str, fence: Option<i64>) -> Result<bool> {
+    let changed = tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = 'PARKED', due_at = ?2, ended_at = ?3, reason = ?4,
+               attempts = max(attempts - 1, 0)
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND (?5 IS NULL OR fence = ?5)",
+        )?
+        .execute(params![id, tx.due_now + wait, tx.now, reason, fence])?;
+    Ok(changed > 0)
+}
+
+/// Takes up again what was set aside for a time ([`park`]); leaves alone what waits for a person.
+pub fn unpark(tx: &Tx, id: i64) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE postonce_raw_events SET state = 'RECEIVED', ended_at = NULL
+             WHERE id = ?1 AND state = 'PARKED' AND due_at IS NOT NULL",
+        )?
+        .execute([id])?;
+    Ok(())
 }
 
 /// Sends an ended raw event through the same path again, with its attempts reset. `false`: it is not in an end state

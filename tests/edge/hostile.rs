@@ -44,9 +44,8 @@ fn lengths_that_two_readers_could_understand_differently_are_refused() {
                     400,
                 ),
                 (
-                    format!(
-                        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n"
-                    ),
+                    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n"
+                        .to_owned(),
                     400,
                 ),
             ])
@@ -232,8 +231,8 @@ fn what_all_peers_together_may_have_in_memory_is_bounded() {
     // when these are gone there is room again
     drop(wires);
     until(&served.front, "all are closed", |stats| stats.open == 0);
-    let mut wires: Vec<Wire> = (0..2).map(|_| Wire::to(address)).collect();
-    for wire in &mut wires {
+    let mut wire = Wire::to(address);
+    for _ in 0..10 {
         assert_eq!(wire.ask(post("/", &"x".repeat(100_000))).status, 200);
     }
 }
@@ -247,4 +246,23 @@ fn line_breaks_never_get_into_an_answer() {
     let answer = Wire::to(front.local_addr()).ask(get("/"));
     assert_eq!((answer.status, answer.header("Set-Cookie")), (500, None));
     is_well(&front);
+}
+
+#[test]
+fn urgent_bytes_are_ordinary_bytes() {
+    let served = serve(Limits::default());
+    let mut wire = Wire::to(served.front.local_addr());
+    wire.send("GE");
+    socket2::SockRef::from(&wire.stream).send_out_of_band(b"T").unwrap();
+    assert_eq!(wire.ask(" /urgent HTTP/1.1\r\nHost: a\r\n\r\n").body, "GET /urgent 0");
+}
+
+#[test]
+fn an_empty_line_after_a_body_is_not_the_start_of_a_request() {
+    let served = serve(Limits { head_time: Duration::from_millis(100), ..Limits::default() });
+    let mut wire = Wire::to(served.front.local_addr());
+    assert_eq!(wire.ask(format!("{}\r\n", post("/a", "x"))).body, "POST /a 1");
+    // another connection lives through a whole deadline meanwhile
+    assert_eq!(Wire::to(served.front.local_addr()).ask("GET").status, 408);
+    assert_eq!(wire.ask(get("/b")).body, "GET /b 0");
 }

@@ -154,6 +154,11 @@ impl Wire {
         self.read.is_empty() && !self.more()
     }
 
+    /// Whether the other side closes in order, with all it sent being read, and not by a reset.
+    fn ends(&mut self) -> bool {
+        self.read.is_empty() && matches!(self.stream.read(&mut [0]), Ok(0))
+    }
+
     fn end(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }

@@ -54,6 +54,7 @@ fn bodies_up_to_the_limit_arrive_whole_and_larger_ones_do_not() {
     wire.try_send(post("/", &"x".repeat(600_000)));
     let answer = wire.answer();
     assert_eq!((answer.status, answer.header("Connection")), (413, Some("close")));
+    assert!(wire.ends());
     let chunk = format!("C350\r\n{}\r\n", "x".repeat(50_000));
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(Wire::to(address).ask(format!("{head}{chunk}{chunk}0\r\n\r\n")).body, "POST / 100000");
@@ -117,6 +118,23 @@ fn the_router_answers_without_the_handler() {
     assert!(wire.closes());
     assert_eq!(served.handled.load(Ordering::SeqCst), 0);
     assert_eq!(served.front.stats().answered[4], 3);
+}
+
+#[test]
+fn requests_that_came_in_one_packet_need_no_further_bytes_to_be_answered() {
+    both(|limits| {
+        let (sender, replies) = mpsc::channel();
+        let sender = std::sync::Mutex::new(sender);
+        let front = start(limits, move |request, reply| sender.lock().unwrap().send((request, reply)).unwrap());
+        let mut wire = Wire::to(front.local_addr());
+        wire.send(format!("{}{}{}", post("/1", "x"), get("/2"), get("/3")));
+        for expected in ["POST /1 1", "GET /2 0", "GET /3 0"] {
+            let (request, reply) = replies.recv_timeout(PATIENCE).unwrap();
+            assert!(replies.try_recv().is_err(), "handed over before the one before it was answered");
+            reply.send(describe(&request));
+            assert_eq!(wire.answer().body, expected);
+        }
+    });
 }
 
 #[test]

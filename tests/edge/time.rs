@@ -37,7 +37,8 @@ fn a_connection_that_says_nothing_is_closed_without_a_word() {
 
 #[test]
 fn a_body_that_does_not_end_in_time_is_answered_408() {
-    let served = serve(Limits { body_time: soon(), ..Limits::default() });
+    let others = PATIENCE * 10;
+    let served = serve(Limits { body_time: soon(), body_grace: others, head_time: others, ..Limits::default() });
     for start in ["Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"] {
         let mut wire = Wire::to(served.front.local_addr());
         assert_eq!(wire.ask(format!("POST / HTTP/1.1\r\nHost: a\r\n{start}")).status, 408);

@@ -87,7 +87,8 @@ fn originals() -> Vec<(String, Vec<Fixture>)> {
         .collect()
 }
 
-fn interpreter(provider: &str, options: &Value) -> Interpreter {
+/// A built-in provider, compiled.
+pub fn interpreter(provider: &str, options: &Value) -> Interpreter {
     let options = options.as_object().cloned().unwrap_or_default();
     let options = options.into_iter().map(|(k, v)| (k, v.as_str().map_or(v.to_string(), str::to_owned))).collect();
     let recipe = Catalog::open(None).unwrap().recipe(provider).expect(provider).unwrap();
@@ -179,8 +180,11 @@ fn the_originals_beside_the_repository_give_the_same_answers() {
     check_all(&originals());
 }
 
+/// Who reads it, body, headers.
+pub type Delivery = (Interpreter, Vec<u8>, Vec<(String, String)>);
+
 /// The fixtures' bodies, for tests that change them.
-pub fn bodies() -> Vec<(Interpreter, Vec<u8>, Vec<(String, String)>)> {
+pub fn bodies() -> Vec<Delivery> {
     let all = compact().into_iter();
     all.flat_map(|(provider, fixtures)| {
         fixtures.into_iter().map(move |f| (interpreter(&provider, &f.expected["options"]), f.body, f.headers))

@@ -9,16 +9,22 @@ pub mod expected;
 mod fixtures;
 pub mod grammar;
 mod read;
+pub mod syntax;
+pub mod tables;
+#[cfg(test)]
+mod tests;
 
 use super::body;
 use super::json::Document;
 use crate::event::{Event, Known, Meaning, Millis, Mode};
-use grammar::{Applies, EntityRule, EventHalf, Expr, FetchRule, MovementRule, Place, TypePattern};
+use grammar::{Applies, EntityRule, EventHalf, Expr, FetchRule, MovementRule, ParkRule, Place, Test, TypePattern};
 use read::{Context, How, Memory};
 use std::collections::{BTreeMap, HashMap};
 
 /// Movements and states that one event may have; a provider's event has a handful.
 pub const EFFECTS_MAX: usize = 1000;
+/// Items of one batch: a few hundred are common, and each costs memory well beyond its bytes.
+pub const BATCH_MAX: usize = 20_000;
 /// Characters of an id or a reference; the longest known has 80.
 pub const ID_MAX: usize = 500;
 
@@ -47,6 +53,7 @@ enum Rule {
     Movement(usize),
     Entity(usize),
     Fetch(usize),
+    Park(usize),
 }
 
 /// Which rules a type wakes.
@@ -93,9 +100,6 @@ impl Interpreter {
     /// option and what it may be.
     pub fn new(half: &EventHalf, options: &BTreeMap<String, String>) -> Result<Interpreter, String> {
         let mut half = half.clone();
-        if half.event.kind.is_none() {
-            return Err("this provider's file says nothing of events: give it [event] and [[movement]] tables".into());
-        }
         for (name, value) in options {
             match half.event.options.get(name) {
                 None => {
@@ -121,6 +125,21 @@ impl Interpreter {
         half.movements.retain(|rule| holds(&rule.applies));
         half.entities.retain(|rule| holds(&rule.applies));
         half.fetches.retain(|rule| holds(&rule.applies));
+        half.parks.retain(|rule| holds(&rule.applies));
+        for applies in half.all_applies() {
+            applies.when.retain_mut(|condition| {
+                let Test::Option(name, inside) = &condition.test else { return true };
+                let list: Vec<String> = values
+                    .get(name)
+                    .into_iter()
+                    .flat_map(|v| v.split(','))
+                    .map(|word| word.trim().to_owned())
+                    .collect();
+                let (any, inside) = (list.iter().any(|word| word == "*"), *inside);
+                condition.test = if inside { Test::In(list) } else { Test::NotIn(list) };
+                !(any && inside)
+            });
+        }
 
         let mut slots: HashMap<Vec<String>, usize> = HashMap::new();
         half.visit(&mut |expr| match expr {
@@ -139,6 +158,7 @@ impl Interpreter {
         half.movements.iter().enumerate().for_each(|(i, r)| add(&r.applies, Rule::Movement(i)));
         half.entities.iter().enumerate().for_each(|(i, r)| add(&r.applies, Rule::Entity(i)));
         half.fetches.iter().enumerate().for_each(|(i, r)| add(&r.applies, Rule::Fetch(i)));
+        half.parks.iter().enumerate().for_each(|(i, r)| add(&r.applies, Rule::Park(i)));
         events.finish();
         answers.finish();
         Ok(Interpreter { half, events, answers, slots: slots.len() })
@@ -152,6 +172,11 @@ impl Interpreter {
         query: &str,
         received_at: Millis,
     ) -> Reading {
+        if self.half.event.kind.is_none() {
+            let meaning = Meaning::Ignored("this provider's file has no rules for events".into());
+            let event = Event { known: Known::No, meaning, ..Event::default() };
+            return Reading { events: vec![event], batch: false, received_at };
+        }
         let headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (n.as_ref(), v.as_ref())).collect();
         let content_type = headers.iter().find(|(n, _)| n.eq_ignore_ascii_case("content-type")).map(|(_, v)| *v);
         match body::to_json(&self.half.event.body, body, content_type) {
@@ -188,25 +213,18 @@ impl Interpreter {
         let memory = Memory::new(self.slots);
         let context = Context::new(document.root(), document.root(), &[], "", &memory, &memory);
         let mut event = Event { answer: None, meaning: Meaning::default(), known: Known::Rule, ..asked.clone() };
-        let mode = self.half.event.answer_mode.as_ref().map(|expr| mode(&context, expr));
-        if let Some(Ok(Some(mode))) = mode {
-            event.mode = Some(mode);
-        }
+        let mode = self.half.event.answer_mode.as_ref().map_or(Ok(None), |expr| mode(&context, expr));
+        event.mode = mode.as_ref().ok().copied().flatten().or(event.mode);
         if let Some(Ok(Some(account))) = self.half.event.answer_account.as_ref().map(|e| context.text(e, How::Id)) {
             self.set_account(&mut event, account.into_owned());
         }
         let rules = self.answers.rules(name);
         if rules.is_empty() {
-            event.known = Known::No;
-            event.meaning = Meaning::Ignored(format!("no rule reads the answer `{name}`"));
+            event.meaning = Meaning::Parked(format!("no rule reads the fetched answer `{name}`"));
             return alone(event);
         }
         self.apply(&mut event, name, &rules, &context, received_at);
-        if let (Some(Err(problem)), Meaning::Effects { movements, .. }) = (mode, &event.meaning) {
-            if !movements.is_empty() {
-                event.meaning = Meaning::Parked(format!("mode: {problem}"));
-            }
-        }
+        park_unknown_mode(&mut event, mode);
         alone(event)
     }
 
@@ -224,6 +242,9 @@ impl Interpreter {
         let Some(items) = read::follow(root, &batch.items).filter(|v| v.kind() == super::json::Kind::Array) else {
             return parked(format!("unexpected shape: no array at /{}", batch.items.keys.join("/")), received_at);
         };
+        if items.elements().nth(BATCH_MAX).is_some() {
+            return parked(format!("a batch of more than {BATCH_MAX} items"), received_at);
+        }
         let memory = Memory::new(self.slots);
         let mut events: Vec<Event> = items
             .elements()
@@ -287,12 +308,7 @@ impl Interpreter {
         let woken = self.events.rules(&event.kind);
         let kind = event.kind.clone();
         self.apply(&mut event, &kind, &woken, context, received_at);
-        if let (Err(problem), Meaning::Effects { movements, entities }) = (mode, &mut event.meaning) {
-            if !movements.is_empty() {
-                event.states_of_parked = std::mem::take(entities);
-                event.meaning = Meaning::Parked(format!("mode: {problem}"));
-            }
-        }
+        park_unknown_mode(&mut event, mode);
         event
     }
 
@@ -302,6 +318,7 @@ impl Interpreter {
             Rule::Movement(i) => &self.half.movements[i].applies,
             Rule::Entity(i) => &self.half.entities[i].applies,
             Rule::Fetch(i) => &self.half.fetches[i].applies,
+            Rule::Park(i) => &self.half.parks[i].applies,
         };
         let mut patterns = applies.on.iter().chain(&applies.answer);
         patterns.any(|pattern| pattern.matches(kind) && *pattern != TypePattern::Begins(String::new()))
@@ -332,6 +349,10 @@ impl Interpreter {
                     });
                 }
                 Rule::Fetch(_) => {}
+                Rule::Park(i) => {
+                    let rule: &ParkRule = &self.half.parks[*i];
+                    context.each(&rule.applies, &mut found, &mut |_, found| found.park(rule.because.clone()));
+                }
             }
         }
         let read::Found { movements, entities, problem, unknown_state, zero, unmet } = found;
@@ -374,6 +395,17 @@ impl Interpreter {
 
 fn mode(context: &Context<'_>, expr: &Expr) -> Result<Option<Mode>, String> {
     Ok(context.text(expr, How::Word)?.and_then(|word| Mode::parse(&word)))
+}
+
+/// Money of unknown mode must not reach either book; states may.
+fn park_unknown_mode(event: &mut Event, mode: Result<Option<Mode>, String>) {
+    match (mode, &mut event.meaning) {
+        (Err(problem), Meaning::Effects { movements, entities }) if !movements.is_empty() => {
+            event.states_of_parked = std::mem::take(entities);
+            event.meaning = Meaning::Parked(format!("mode: {problem}"));
+        }
+        _ => {}
+    }
 }
 
 fn parked_event(problem: String) -> Event {

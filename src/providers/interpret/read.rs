@@ -20,6 +20,9 @@ use std::fmt;
 /// What pointers into one event have led to, so that each is followed once.
 pub struct Memory(Vec<Cell<u32>>);
 
+/// Bytes of a field that a rule reads: a loop that compares a long text again and again would not be linear.
+const TEXT_MAX: usize = 4096;
+
 const UNREAD: u32 = u32::MAX;
 const ABSENT: u32 = u32::MAX - 1;
 
@@ -60,7 +63,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn park(&mut self, problem: String) {
+    pub fn park(&mut self, problem: String) {
         self.problem.get_or_insert(problem);
     }
 }
@@ -92,6 +95,9 @@ fn scalar(value: Option<Value<'_>>, how: How) -> Text<'_> {
     let Some(value) = value else { return Ok(None) };
     if how == How::Id && value.kind() == Kind::Number && value.raw().contains(['.', 'e', 'E']) {
         return Err(format!("`{}` is a number but no id: only plain digits are", shown(value.raw())));
+    }
+    if value.raw().len() > TEXT_MAX {
+        return Err(format!("`{}` is longer than {TEXT_MAX} bytes", shown(value.raw())));
     }
     Ok(value.text().filter(|text| !text.is_empty()))
 }
@@ -184,7 +190,9 @@ impl<'x> Context<'x> {
                 }
             }
             Expr::Unless(from, texts) => {
-                Ok(self.text(from, how)?.filter(|text| !texts.iter().any(|t| t == text.as_ref())))
+                let Some(text) = self.text(from, how)? else { return Ok(None) };
+                let excepted = |expr: &Expr| matches!(expr, Expr::Fixed(fixed) if *fixed == text);
+                Ok((!texts.iter().any(excepted)).then_some(text))
             }
             Expr::If(from, when) => {
                 for condition in when {
@@ -264,7 +272,7 @@ impl<'x> Context<'x> {
                 return Err(format!("flag unreadable: {} is `{}`, neither true nor false", condition.of, shown(text)));
             }
             (Test::Is(_), None) => return Err(format!("flag unreadable: {} is missing", condition.of)),
-            (Test::Exists | Test::Missing, _) => false,
+            (Test::Exists | Test::Missing | Test::Option(..), _) => false, // seen to above; replaced when compiled
         })
     }
 
@@ -295,6 +303,9 @@ impl<'x> Context<'x> {
         };
         let Some(array) = self.start(*place).and_then(|from| follow(from, pointer)) else { return };
         for element in array.elements() {
+            if found.problem.is_some() {
+                return; // parked as a whole: what else it holds makes no difference
+            }
             Context { element: Some(element), ..*self }.level(applies, depth + 1, found, run);
         }
     }
@@ -449,22 +460,26 @@ impl<'x> Context<'x> {
         }
         let mut aliases: Vec<String> = Vec::new();
         for expr in &rule.also {
-            if let Some(name) = self.id(expr, "reference").map_err(about)? {
-                if name != reference && !aliases.contains(&name) {
-                    aliases.push(name);
-                }
+            if let Some(name) = self.id(expr, "reference").map_err(about)?
+                && name != reference
+                && !aliases.contains(&name)
+            {
+                aliases.push(name);
             }
         }
         let fee = self.amount(&rule.fee, currency, true, exponents).map_err(|p| about(format!("fee: {p}")))?;
         let tax = self.amount(&rule.tax, currency, false, exponents).map_err(|p| about(format!("tax: {p}")))?;
-        let plain = |expr: &'x Option<Expr>| match expr {
-            Some(expr) => self.text(expr, How::Plain).map(|t| t.map(Cow::into_owned)),
-            None => Ok(None),
+        let account = match &rule.account {
+            Some(expr) => self.text(expr, How::Plain).map_err(about)?.map(Cow::into_owned),
+            None => None,
         };
+        if account.as_ref().is_some_and(|account| account.len() > ID_MAX) {
+            return Err(about(format!("account is longer than {ID_MAX} characters")));
+        }
         Ok(Some(Movement {
             reference,
             aliases,
-            account: plain(&rule.account).map_err(about)?,
+            account,
             amount: if rule.running_total { Amount::RunningTotal(amount) } else { Amount::Exact(amount) },
             currency,
             fee,
@@ -600,6 +615,7 @@ impl fmt::Display for Condition {
         match &self.test {
             Test::In(texts) => write!(f, "{of} is {}", texts.join(" or ")),
             Test::NotIn(texts) => write!(f, "{of} is not {}", texts.join(" or ")),
+            Test::Option(name, _) => write!(f, "{of} suits option {name}"),
             Test::Exists => write!(f, "{of} is there"),
             Test::Missing => write!(f, "{of} is missing"),
             Test::Positive => write!(f, "{of} is above 0"),

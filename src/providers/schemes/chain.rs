@@ -76,7 +76,9 @@ pub(super) fn leads_to(chain: &[X509Certificate<'_>], roots: &[Root], at_s: i64)
         if at_s < life.not_before.timestamp() || at_s > life.not_after.timestamp() {
             return Err("a certificate of the chain is not valid at this time");
         }
-        if at > 0 && !certificate.is_ca() {
+        let may_issue =
+            certificate.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
+        if at > 0 && !(certificate.is_ca() && may_issue) {
             return Err("a certificate of the chain may not issue others");
         }
         if roots.iter().any(|root| root.signed(certificate, at_s)) {
@@ -93,4 +95,21 @@ pub(super) fn leads_to(chain: &[X509Certificate<'_>], roots: &[Root], at_s: i64)
         }
     }
     Err("the chain of certificates leads to no root that is trusted")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roots_of_the_web_are_whole() {
+        let roots = Root::of_the_web();
+        assert!(roots.len() > 50);
+        for root in &roots {
+            let (rest, _) = SubjectPublicKeyInfo::from_der(&root.spki).expect("a public key");
+            assert!(rest.is_empty());
+            let (rest, _) = X509Name::from_der(&root.name).expect("a name");
+            assert!(rest.is_empty());
+        }
+    }
 }

@@ -9,13 +9,14 @@ mod box_keys;
 mod chain;
 mod paddle_classic;
 mod paypal;
+mod sns;
 mod truelayer;
 mod twilio;
 
 use super::signature::{Case, Match, Options, Ready, Refusal, SecretError, SignatureSpec, Trace};
 
 /// The names that a file may use.
-pub const NAMES: &[&str] = &["adyen", "apple_jws", "box", "paddle_classic", "paypal", "truelayer", "twilio"];
+pub const NAMES: &[&str] = &["adyen", "apple_jws", "box", "paddle_classic", "paypal", "sns", "truelayer", "twilio"];
 
 /// Whether there is a scheme of that name.
 pub fn is_known(name: &str) -> bool {
@@ -29,6 +30,7 @@ pub(crate) enum Scheme {
     Box(box_keys::BoxKeys),
     PaddleClassic,
     Paypal(paypal::Paypal),
+    Sns(sns::Sns),
     Truelayer(truelayer::Truelayer),
     Twilio(twilio::Twilio),
 }
@@ -41,6 +43,7 @@ impl Scheme {
             "box" => Scheme::Box(box_keys::BoxKeys::new(secrets)),
             "paddle_classic" => Scheme::PaddleClassic,
             "paypal" => Scheme::Paypal(paypal::Paypal::new(spec, options)?),
+            "sns" => Scheme::Sns(sns::Sns::new(spec)),
             "truelayer" => Scheme::Truelayer(truelayer::Truelayer::new(spec)),
             "twilio" => Scheme::Twilio(twilio::Twilio::new(secrets)),
             other => return Err(SecretError::new("(recipe)", format!("[signature] scheme: there is no \"{other}\""))),
@@ -54,6 +57,7 @@ impl Scheme {
             Scheme::Box(scheme) => scheme.verify(case, trace),
             Scheme::PaddleClassic => paddle_classic::verify(case, trace),
             Scheme::Paypal(scheme) => scheme.verify(case, trace),
+            Scheme::Sns(scheme) => scheme.verify(case, trace),
             Scheme::Truelayer(scheme) => scheme.verify(case, trace),
             Scheme::Twilio(scheme) => scheme.verify(case, trace),
         }

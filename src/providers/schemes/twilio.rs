@@ -93,6 +93,13 @@ impl Twilio {
                 });
                 good | tag.is_some_and(|tag| tag.is(&buffer[..length]))
             }))
+        });
+        let secret = secret.map_err(|refusal| match refusal.reason {
+            Reason::NoSecretMatches => {
+                let about = format!("{}; the address that we checked is {}", refusal.about, delivery.url);
+                Refusal::new(Reason::NoSecretMatches, about)
+            }
+            _ => refusal,
         })?;
         Ok(Match { secret: Some(secret), id: None, signed_at_ms: None })
     }

@@ -24,6 +24,14 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
+    /// A delivery to a public address (`https://host/path?query`), without headers and body yet.
+    pub fn to(method: &'a str, url: &'a str) -> Delivery<'a> {
+        let after_host = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let target = after_host.find('/').map_or("/", |at| &after_host[at..]);
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Delivery { method, url, path, query, headers: &[], body: &[] }
+    }
+
     /// All values of a header, without the blanks around them.
     pub fn header_all(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let all = self.headers;
@@ -41,6 +49,25 @@ impl<'a> Delivery<'a> {
             }
         }
     }
+}
+
+/// Headers from a file: `Name: value` lines as a client sends them (a request line in front is passed over), or one JSON
+/// object. The error names the line.
+pub fn headers_from_text(text: &str) -> Result<Vec<(String, String)>, String> {
+    if text.trim_start().starts_with('{') {
+        let map: std::collections::BTreeMap<String, String> = serde_json::from_str(text)
+            .map_err(|e| format!("headers as JSON are one object of texts, as in {{\"X-Signature\": \"…\"}}: {e}"))?;
+        return Ok(map.into_iter().collect());
+    }
+    let mut headers = Vec::new();
+    for (at, line) in text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty()) {
+        match line.split_once(':') {
+            Some((name, value)) if !name.contains(' ') => headers.push((name.to_owned(), value.trim().to_owned())),
+            _ if at == 0 => {}
+            _ => return Err(format!("line {}: a header is written \"Name: value\"", at + 1)),
+        }
+    }
+    Ok(headers)
 }
 
 /// Why a delivery is refused. The words are part of the HTTP contract.

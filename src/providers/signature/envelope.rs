@@ -141,7 +141,7 @@ impl Envelope {
         let mut all = delivery.header_all(name);
         let Some(first) = all.next() else { return Ok(None) };
         let mut whole = Cow::Borrowed(first);
-        for more in all {
+        for more in all.filter(|more| *more != first) {
             if self.item_sep != b',' || !matches!(self.format, Format::Kv | Format::VersionedList | Format::List) {
                 return Err(Refusal::new(Reason::MalformedHeader, format!("{name} came more than once")));
             }
@@ -273,6 +273,7 @@ fn unit_name(unit: Unit) -> &'static str {
     match unit {
         Unit::S => "number of seconds",
         Unit::Ms => "number of milliseconds",
+        Unit::SOrMs => "number of seconds or milliseconds",
         Unit::Iso8601 => "ISO 8601 time",
     }
 }
@@ -291,5 +292,9 @@ pub(crate) fn read_time(text: &[u8], unit: Unit) -> Option<i64> {
         return None;
     }
     let number: i64 = text.parse().ok()?;
-    if unit == Unit::S { number.checked_mul(1000) } else { Some(number) }
+    match unit {
+        Unit::SOrMs if number > 99_999_999_999 => Some(number),
+        Unit::S | Unit::SOrMs => number.checked_mul(1000),
+        Unit::Ms | Unit::Iso8601 => Some(number),
+    }
 }

@@ -94,16 +94,21 @@ impl Fetched {
     }
 }
 
-/// Whether a delivery may send us to this address: https, no user, no port, and a host of the list or below one.
+/// Whether a delivery may send us to this address: https, no user, no port, and a host of the list or below one. In an
+/// entry with `*` that stands for exactly one label, and nothing below it counts.
 pub(crate) fn is_allowed(url: &str, hosts: &[String]) -> bool {
     let Some(rest) = url.strip_prefix("https://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
     let printable = url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     let host = host.to_ascii_lowercase();
-    plain
-        && printable
-        && hosts
-            .iter()
-            .any(|known| host == *known || host.strip_suffix(known.as_str()).is_some_and(|s| s.ends_with('.')))
+    let is = |known: &String| match known.contains('*') {
+        false => host == *known || host.strip_suffix(known.as_str()).is_some_and(|front| front.ends_with('.')),
+        true => {
+            let same_count = host.split('.').count() == known.split('.').count();
+            let mut labels = host.split('.').zip(known.split('.'));
+            same_count && labels.all(|(label, known)| label == known || (known == "*" && !label.is_empty()))
+        }
+    };
+    plain && printable && hosts.iter().any(is)
 }

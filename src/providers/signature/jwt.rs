@@ -39,7 +39,13 @@ pub(crate) fn fill(text: &str, settings: &Settings) -> Result<String, String> {
 }
 
 impl Jwt {
-    pub(crate) fn new(spec: &SignatureSpec, envelope: Envelope, settings: &Settings) -> Result<Jwt, String> {
+    /// `fetches`: the source gives no keys itself, so the settings for asking must be there.
+    pub(crate) fn new(
+        spec: &SignatureSpec,
+        envelope: Envelope,
+        settings: &Settings,
+        fetches: bool,
+    ) -> Result<Jwt, String> {
         let (mut rules, mut keys) = (spec.jwt.clone(), spec.keys.clone());
         for claim in rules.claims.values_mut() {
             match claim {
@@ -48,11 +54,11 @@ impl Jwt {
                 Claim::Is(_) => {}
             }
         }
-        if let Some(url) = &mut keys.url {
-            *url = fill(url, settings)?;
-        }
-        for text in keys.post.iter_mut().flat_map(|post| post.values_mut()) {
-            *text = fill(text, settings)?;
+        if fetches {
+            let fetched = keys.url.iter_mut().chain(keys.post.iter_mut().flat_map(|post| post.values_mut()));
+            for text in fetched {
+                *text = fill(text, settings)?;
+            }
         }
         Ok(Jwt { envelope, alg: spec.alg.unwrap_or(Alg::Hs256), rules, keys })
     }

@@ -11,14 +11,17 @@ mod digest;
 mod envelope;
 pub(crate) mod fetched;
 pub(crate) mod json;
+mod judge;
 mod jwt;
 pub(crate) mod keys;
 mod secrets;
 mod sign;
 mod spec;
 pub(crate) mod template;
+#[cfg(test)]
+mod tests;
 
-pub use delivery::{Accepted, Delivery, Reason, Refusal, Step};
+pub use delivery::{Accepted, Delivery, Reason, Refusal, Step, headers_from_text};
 pub use fetched::{Fetch, KeyRequest};
 pub use secrets::{Secret, SecretError};
 pub use spec::*;
@@ -30,13 +33,11 @@ pub(crate) use jwt::fill;
 pub(crate) use secrets::Key;
 
 use crate::providers::schemes::Scheme;
-use digest::Plain;
 use envelope::Envelope;
 use fetched::Fetched;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use template::{Place, Sight, Template};
+use template::{Place, Template};
 
 /// What a source says beside its secrets: `audience`, `public_key`, `verify_token` …
 pub type Settings = BTreeMap<String, String>;
@@ -115,7 +116,7 @@ enum How {
     Token(Envelope),
     Basic(Envelope),
     Public { envelope: Envelope, content: Vec<Template>, made: keys::Made, encoding: Encoding },
-    Jwt(jwt::Jwt),
+    Jwt(Box<jwt::Jwt>),
     Scheme(Scheme),
 }
 
@@ -151,7 +152,7 @@ impl Case<'_> {
         for (at, ready) in self.secrets.iter().enumerate().filter(|(_, ready)| live(ready)) {
             let good = matches(ready)?;
             trace.note(good, || {
-                format!("secret \"{}\" {}", ready.name, if good { "made this signature" } else { "did not" })
+                format!("secret \"{}\" {}", ready.name, if good { "made this signature" } else { "did not make it" })
             });
             if good {
                 return Ok(at);
@@ -194,6 +195,14 @@ impl Verifier {
                 format!("more than {SECRETS_MAX} secrets; remove those that have ended"),
             ));
         }
+        for (at, secret) in secrets.iter().enumerate() {
+            if secrets[..at].iter().any(|other| other.name == secret.name) {
+                return Err(SecretError::new(
+                    &secret.name,
+                    "two secrets have this name; verdicts could not say which one matched",
+                ));
+            }
+        }
         let mut settings = options.settings.clone();
         for (name, setting) in &spec.settings {
             if let (None, Some(default)) = (settings.get(name), &setting.default) {
@@ -208,7 +217,12 @@ impl Verifier {
         }
         let mut ready = Vec::new();
         for secret in secrets.iter().filter(|_| spec.kind != Kind::None) {
-            let key = secrets::decode_secret(spec, secret)?;
+            secrets::check_kind(spec, secret)?;
+            let key = match secrets::decode_secret(spec, secret) {
+                // Where there are two ways to sign, a secret may be of the other.
+                Err(_) if spec.otherwise.is_some() => continue,
+                key => key?,
+            };
             let mac = match (&key, spec.kind, spec.alg) {
                 (Key::Bytes(bytes), Kind::Hmac | Kind::Jwt, Some(alg)) => Keyed::new(alg, bytes),
                 _ => None,
@@ -245,7 +259,9 @@ impl Verifier {
                 },
                 encoding: spec.encoding,
             },
-            Kind::Jwt => How::Jwt(jwt::Jwt::new(spec, envelope()?, &settings).map_err(fail)?),
+            Kind::Jwt => {
+                How::Jwt(Box::new(jwt::Jwt::new(spec, envelope()?, &settings, secrets.is_empty()).map_err(fail)?))
+            }
             Kind::Scheme => How::Scheme(Scheme::new(spec, &ready, options)?),
         };
         let require = spec.require.iter().map(|(place, value)| Ok((Place::parse(place)?, value.clone())));
@@ -328,196 +344,6 @@ impl Verifier {
         }
         (verdict, trace.steps())
     }
-
-    fn run(
-        &self,
-        delivery: &Delivery<'_>,
-        now_ms: i64,
-        ignore_age: bool,
-        online: bool,
-        trace: &mut Trace,
-    ) -> Result<Accepted<'_>, Refusal> {
-        if let Some(other) = &self.otherwise
-            && !self.is_addressed(delivery)
-        {
-            trace.note(true, || "the usual header is absent: looking for the other way to sign".to_owned());
-            return other.run(delivery, now_ms, ignore_age, online, trace);
-        }
-        let (secrets, settings, fetched, age) = (&self.secrets[..], &self.settings, &self.fetched, self.age);
-        let case = Case { delivery, secrets, settings, fetched, age, now_ms, ignore_age, online };
-        for (place, value) in &self.require {
-            let sight = Sight { delivery, ts: None, id: None, secret: &[], pairs: &[], settings: &self.settings };
-            match place.find(&sight)? {
-                Some(found) if *found == *value.as_bytes() => {}
-                Some(_) => {
-                    return Err(Refusal::new(Reason::MalformedHeader, "a field is not what this provider sends"));
-                }
-                None => {
-                    return Err(Refusal::new(
-                        Reason::MissingHeader,
-                        "a field that this provider always sends is absent",
-                    ));
-                }
-            }
-        }
-        let found = match &self.how {
-            How::Nothing => Match { secret: None, id: None, signed_at_ms: None },
-            How::Scheme(scheme) => scheme.verify(&case, trace)?,
-            How::Jwt(jwt) => jwt.verify(&case, trace)?,
-            How::Token(envelope) => self.token(envelope, &case, trace)?,
-            How::Basic(envelope) => Self::basic(envelope, &case, trace)?,
-            How::Digest { .. } | How::Public { .. } => self.over_content(&case, trace)?,
-        };
-        if let (Some(at_ms), false) = (found.signed_at_ms, ignore_age) {
-            check_age(at_ms, now_ms, self.age, trace)?;
-        }
-        let secret = found.secret.and_then(|at| self.secrets.get(at)).map_or("", |ready| ready.name.as_str());
-        Ok(Accepted { secret, id: found.id, signed_at_ms: found.signed_at_ms })
-    }
-
-    /// Whether a header of this way to sign is there.
-    fn is_addressed(&self, delivery: &Delivery<'_>) -> bool {
-        match &self.how {
-            How::Digest { envelope, .. } | How::Public { envelope, .. } => envelope.is_there(delivery),
-            How::Token(envelope) | How::Basic(envelope) => envelope.is_there(delivery),
-            How::Nothing | How::Jwt(_) | How::Scheme(_) => true,
-        }
-    }
-
-    /// Digests and public keys: anything over a template.
-    fn over_content(&self, case: &Case<'_>, trace: &mut Trace) -> Result<Match, Refusal> {
-        let (How::Digest { envelope, content, .. } | How::Public { envelope, content, .. }) = &self.how else {
-            return Err(Refusal::new(Reason::NoSecretMatches, "there is nothing to compare"));
-        };
-        let texts = envelope.texts(case.delivery, case.settings)?;
-        let opened = envelope.open(&texts)?;
-        trace.note(true, || {
-            let (length, count) = (texts.iter().map(|text| text.len()).sum::<usize>(), opened.items.len());
-            format!("{}: {length} bytes, {count} signature(s) of the kind that counts", envelope.name())
-        });
-        let before = Sight {
-            delivery: case.delivery,
-            ts: None,
-            id: None,
-            secret: &[],
-            pairs: &opened.pairs,
-            settings: case.settings,
-        };
-        let marks = envelope.marks(&before, &opened)?;
-        if let Some(ts) = &marks.ts {
-            trace.note(true, || format!("timestamp {} as it is signed", String::from_utf8_lossy(ts)));
-        }
-        let wanted_id = match &self.key_id {
-            None => None,
-            Some(header) => {
-                let id = case.delivery.header_once(header)?;
-                Some(id.ok_or_else(|| Refusal::new(Reason::MissingHeader, format!("{header} is not there")))?)
-            }
-        };
-        let is_wanted =
-            |ready: &Ready| wanted_id.is_none_or(|id| ready.key_id.as_deref().unwrap_or(&ready.name).as_bytes() == id);
-        if wanted_id.is_some() && !case.secrets.iter().any(is_wanted) {
-            return Err(Refusal::new(Reason::UnknownKey, "no secret here has the key id that the delivery names"));
-        }
-        let sight = Sight {
-            delivery: case.delivery,
-            ts: marks.ts.as_deref(),
-            id: marks.id.as_deref(),
-            secret: &[],
-            pairs: &opened.pairs,
-            settings: case.settings,
-        };
-        let mut complete = false;
-        let mut buffer = [0; TAG_BYTES_MAX + 8];
-        let secret = match &self.how {
-            How::Digest { alg, encoding, keyed, bound, .. } => {
-                if !opened.items.iter().any(|item| decode_tag(*encoding, item.value, &mut buffer).is_some()) {
-                    let about = format!("{}: the signature is not written as this provider writes it", envelope.name());
-                    return Err(Refusal::new(Reason::MalformedHeader, about));
-                }
-                case.secret_where(trace, |ready| {
-                    let label = ready.key_id.as_deref().or(case.settings.get("public_key").map(String::as_str));
-                    let mut good = false;
-                    for template in content.iter().filter(|_| is_wanted(ready)) {
-                        let sight = Sight { secret: ready.bytes(), ..sight };
-                        let tag = match (keyed, &ready.mac, Plain::new(*alg)) {
-                            (true, Some(mac), _) => {
-                                let mut mac = mac.clone();
-                                template.feed(&sight, &mut |bytes| mac.update(bytes))?.then(|| mac.tag())
-                            }
-                            (false, _, Some(mut hash)) => {
-                                template.feed(&sight, &mut |bytes| hash.update(bytes))?.then(|| hash.tag())
-                            }
-                            _ => None,
-                        };
-                        let Some(tag) = tag else { continue };
-                        complete = true;
-                        for item in &opened.items {
-                            let ours = !bound || label.is_some_and(|label| label.as_bytes() == item.label);
-                            let length = decode_tag(*encoding, item.value, &mut buffer);
-                            good |= ours && length.is_some_and(|length| tag.is(&buffer[..length]));
-                        }
-                    }
-                    Ok(good)
-                })
-            }
-            How::Public { made, encoding, .. } => {
-                let signatures: Vec<_> = opened.items.iter().filter_map(|item| decode(*encoding, item.value)).collect();
-                if signatures.is_empty() {
-                    let about = format!("{}: the signature is not written as this provider writes it", envelope.name());
-                    return Err(Refusal::new(Reason::MalformedHeader, about));
-                }
-                case.secret_where(trace, |ready| {
-                    let Key::Public(key) = &ready.key else { return Ok(false) };
-                    let mut good = false;
-                    for template in content {
-                        let mut message = Vec::with_capacity(case.delivery.body.len() + 64);
-                        if template.feed(&sight, &mut |bytes| message.extend_from_slice(bytes))? {
-                            complete = true;
-                            good |= signatures.iter().any(|signature| key.verifies(*made, &message, signature));
-                        }
-                    }
-                    Ok(good)
-                })
-            }
-            _ => Err(Refusal::new(Reason::NoSecretMatches, "there is nothing to compare")),
-        };
-        match secret {
-            Err(refusal) if refusal.reason == Reason::NoSecretMatches && !complete => {
-                Err(Refusal::new(Reason::MalformedBody, "the delivery lacks fields that are signed"))
-            }
-            Err(refusal) => Err(refusal),
-            Ok(secret) => Ok(Match {
-                secret: Some(secret),
-                id: marks.id.as_deref().map(|id| String::from_utf8_lossy(id).into_owned()),
-                signed_at_ms: marks.signed_at_ms,
-            }),
-        }
-    }
-
-    fn token(&self, envelope: &Envelope, case: &Case<'_>, trace: &mut Trace) -> Result<Match, Refusal> {
-        let texts = envelope.texts(case.delivery, case.settings)?;
-        let opened = envelope.open(&texts)?;
-        trace.note(true, || format!("{} is there; it is the secret itself and covers nothing", envelope.name()));
-        let secret = case.secret_where(trace, |ready| {
-            Ok(opened.items.iter().fold(false, |good, item| good | same(ready.bytes(), item.value)))
-        })?;
-        Ok(Match { secret: Some(secret), id: None, signed_at_ms: None })
-    }
-
-    fn basic(envelope: &Envelope, case: &Case<'_>, trace: &mut Trace) -> Result<Match, Refusal> {
-        let texts = envelope.texts(case.delivery, case.settings)?;
-        let malformed = || Refusal::new(Reason::MalformedHeader, format!("{} is no HTTP basic", envelope.name()));
-        let text: &[u8] = texts.first().map_or(&[], Cow::as_ref);
-        let (scheme, rest) = text.split_at_checked("Basic ".len()).ok_or_else(malformed)?;
-        if !scheme.eq_ignore_ascii_case(b"Basic ") {
-            return Err(malformed());
-        }
-        let given = decode(Encoding::Base64, rest).ok_or_else(malformed)?;
-        trace.note(true, || format!("{} holds a user and a password; they cover nothing", envelope.name()));
-        let secret = case.secret_where(trace, |ready| Ok(same(ready.bytes(), &given)))?;
-        Ok(Match { secret: Some(secret), id: None, signed_at_ms: None })
-    }
 }
 
 impl SignatureSpec {
@@ -525,31 +351,4 @@ impl SignatureSpec {
     pub fn needs_secret(&self) -> bool {
         self.kind != Kind::None && !self.secret.optional
     }
-}
-
-/// Refuses what is dated too far from now, either way. Whole seconds are compared as whole seconds.
-fn check_age(at_ms: i64, now_ms: i64, age: Age, trace: &mut Trace) -> Result<(), Refusal> {
-    let whole = at_ms % 1000 == 0;
-    let now_ms = if whole { now_ms.div_euclid(1000).saturating_mul(1000) } else { now_ms };
-    let old_ms = i128::from(now_ms) - i128::from(at_ms);
-    let over = |limit: Option<u64>, by_ms: i128| limit.is_some_and(|limit| by_ms > i128::from(limit) * 1000);
-    let (reason, about) = if over(age.tolerance_s, old_ms) {
-        let limit = age.tolerance_s.unwrap_or(0);
-        (Reason::TooOld, format!("genuine, but signed {} s ago; this source accepts {limit} s", old_ms / 1000))
-    } else if over(age.future_s, -old_ms) {
-        let limit = age.future_s.unwrap_or(0);
-        let about = format!(
-            "genuine, but dated {} s ahead of our clock; this source accepts {limit} s: is it right?",
-            -old_ms / 1000
-        );
-        (Reason::InTheFuture, about)
-    } else {
-        trace.note(true, || match age.tolerance_s {
-            Some(limit) => format!("signed {} s ago; {limit} s are accepted", old_ms / 1000),
-            None => format!("signed {} s ago; this source sets no limit", old_ms / 1000),
-        });
-        return Ok(());
-    };
-    trace.note(false, || about.clone());
-    Err(Refusal::new(reason, about))
 }

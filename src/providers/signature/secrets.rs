@@ -72,9 +72,14 @@ pub(crate) enum Key {
     Set(Vec<(String, PublicKey)>),
 }
 
-/// Decodes a secret as the spec says.
-pub(crate) fn decode_secret(spec: &SignatureSpec, secret: &Secret) -> Result<Key, SecretError> {
-    let what = spec.secret.is.as_deref().unwrap_or("the signing secret");
+/// What a source of this provider needs, for people.
+fn wanted(spec: &SignatureSpec) -> &str {
+    spec.secret.is.as_deref().unwrap_or("the signing secret")
+}
+
+/// Refuses what is obviously not the kind of text that this provider's secret is.
+pub(crate) fn check_kind(spec: &SignatureSpec, secret: &Secret) -> Result<(), SecretError> {
+    let what = wanted(spec);
     let fail = |problem: String| SecretError::new(&secret.name, problem);
     let text = secret.text();
     if text.is_empty() {
@@ -91,6 +96,13 @@ pub(crate) fn decode_secret(spec: &SignatureSpec, secret: &Secret) -> Result<Key
     if text.contains("PRIVATE KEY-----") {
         return Err(fail(format!("is a private key, which has no place here; what is needed is {what}")));
     }
+    Ok(())
+}
+
+/// Decodes a secret as the spec says.
+pub(crate) fn decode_secret(spec: &SignatureSpec, secret: &Secret) -> Result<Key, SecretError> {
+    let (what, text) = (wanted(spec), secret.text());
+    let fail = |problem: String| SecretError::new(&secret.name, problem);
     let bare = match &spec.secret.strip_prefix {
         Some(prefix) => text.strip_prefix(prefix.as_str()).unwrap_or(text),
         None => text,

@@ -249,6 +249,8 @@ pub enum Unit {
     S,
     /// Unix milliseconds.
     Ms,
+    /// Either: what has more than eleven digits is milliseconds.
+    SOrMs,
     /// ISO 8601; without a zone it is UTC.
     Iso8601,
 }

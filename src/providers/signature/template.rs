@@ -238,6 +238,11 @@ impl Template {
         Ok(true)
     }
 
+    /// Whether the public address is signed.
+    pub(crate) fn holds_url(&self) -> bool {
+        self.pieces.contains(&Piece::Url)
+    }
+
     /// Whether the signature itself lists headers that are signed.
     pub(crate) fn names_headers(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::NamedHeaders(_)))

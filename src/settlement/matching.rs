@@ -1,0 +1,526 @@
+//! Compares the lines of a report with entries of the ledger: every item gets exactly one bucket.
+//!
+//! Pure: both sides come as iterators sorted by (kind, name); what lies beyond the window is asked for by callbacks.
+//! A million pairs pass through; only what found no partner in the merge is held. Zero tolerance: an amount is equal or
+//! it is not. An entry meets one line and a line one entry, for ever (`settled`). Nothing is matched by amount and date.
+
+use crate::event::Millis;
+use crate::money::{Currency, Money};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// A line of the report, as far as it is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Theirs {
+    /// The store's id of the line.
+    pub item: i64,
+    /// Our kind.
+    pub kind: Arc<str>,
+    /// The name to merge by: the movement's own reference, where the line has it.
+    pub name: String,
+    /// Another name of the movement in the line.
+    pub other: Option<String>,
+    /// The movement it belongs to; a partner is looked for by it only where [`Theirs::by_parent`].
+    pub parent: Option<String>,
+    /// The provider's file says that this kind of line can be found by its parent (and kind and amount).
+    pub by_parent: bool,
+    /// The merchant's order: with kind and amount a rule of its own, where the line has no id of a movement.
+    pub order: Option<String>,
+    /// Gross in the settled currency.
+    pub gross: i64,
+    /// Fee in the settled currency.
+    pub fee: i64,
+    /// The settled currency.
+    pub currency: Currency,
+    /// What the customer was shown, where that is another currency.
+    pub shown: Option<Money>,
+    /// The report never says what the customer was shown.
+    pub settled_only: bool,
+    /// The object has not succeeded yet.
+    pub pending: bool,
+    /// This kind has no webhook at this provider.
+    pub provider_only: bool,
+    /// A rule says it is another integration's money.
+    pub not_ours: bool,
+    /// Ours is received, and parked, in conflict or dead.
+    pub parked: bool,
+    /// The entry that this very line (by its `line_ref`) settled in an earlier run.
+    pub settled_with: Option<i64>,
+    /// The line is of the report that is scored; otherwise it only serves as a partner.
+    pub in_window: bool,
+}
+
+/// An entry of ours that expects settlement, as far as it is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ours {
+    /// The journal's id.
+    pub item: i64,
+    /// The kind.
+    pub kind: Arc<str>,
+    /// The movement's reference.
+    pub name: String,
+    /// Its other names.
+    pub aliases: Vec<String>,
+    /// The movement it belongs to.
+    pub parent: Option<String>,
+    /// The merchant's order.
+    pub order: Option<String>,
+    /// The amount, never negative.
+    pub amount: i64,
+    /// Its currency.
+    pub currency: Currency,
+    /// The fee that is posted for it; `None`: not told yet.
+    pub fee: Option<Money>,
+    /// It happened at that time.
+    pub occurred_at: Millis,
+    /// The line that settled it in an earlier run.
+    pub settled_by: Option<i64>,
+    /// It is of the window (or of the open set) that is scored; otherwise it only serves as a partner.
+    pub in_window: bool,
+}
+
+/// Where an item ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bucket {
+    /// In both, equal.
+    Matched,
+    /// Theirs only: to be fetched.
+    MissingOurs,
+    /// Ours only, older than the grace.
+    MissingTheirs,
+    /// Ours only, younger than the grace.
+    InTransit,
+    /// Theirs only, not yet succeeded.
+    PendingTheirs,
+    /// Theirs; ours is parked, in conflict or dead.
+    ParkedOurs,
+    /// In both, the amounts differ.
+    AmountDiffers,
+    /// In both, the currencies differ.
+    CurrencyDiffers,
+    /// In both, the fees differ.
+    FeeDiffers,
+    /// In both; the report holds only the settled currency.
+    NotComparable,
+    /// A second line for an entry.
+    DuplicateTheirs,
+    /// A second entry for a line.
+    DuplicateOurs,
+    /// A kind that no webhook announces.
+    ProviderOnly,
+    /// Another integration's money.
+    NotOurs,
+}
+
+impl Bucket {
+    /// The word in tables, the API and on pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Bucket::Matched => "matched",
+            Bucket::MissingOurs => "missing_ours",
+            Bucket::MissingTheirs => "missing_theirs",
+            Bucket::InTransit => "in_transit",
+            Bucket::PendingTheirs => "pending_theirs",
+            Bucket::ParkedOurs => "parked_ours",
+            Bucket::AmountDiffers => "amount_differs",
+            Bucket::CurrencyDiffers => "currency_differs",
+            Bucket::FeeDiffers => "fee_differs",
+            Bucket::NotComparable => "not_comparable",
+            Bucket::DuplicateTheirs => "duplicate_theirs",
+            Bucket::DuplicateOurs => "duplicate_ours",
+            Bucket::ProviderOnly => "provider_only",
+            Bucket::NotOurs => "not_ours",
+        }
+    }
+}
+
+/// By what two items met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// The line settled this entry before.
+    LineRef,
+    /// Kind and reference.
+    KindReference,
+    /// Kind and another name.
+    KindAlias,
+    /// Kind, parent and amount, where the provider's file allows it.
+    Parent,
+    /// Kind, order and amount.
+    Order,
+}
+
+/// Which side an item is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    /// The provider's.
+    Theirs,
+    /// The ledger's.
+    Ours,
+}
+
+/// One item and its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scored {
+    /// Which side.
+    pub side: Side,
+    /// The line's or the entry's id.
+    pub item: i64,
+    /// Its bucket.
+    pub bucket: Bucket,
+    /// The item of the other side (for a duplicate: the one that is there already), and whether it is in the window.
+    pub partner: Option<(i64, bool)>,
+    /// How they met.
+    pub rule: Option<Rule>,
+}
+
+/// Looks up one item by kind and one of its names (reference or alias), among those of all times.
+pub type Lookup<'a, T, E> = &'a mut dyn FnMut(&str, &str) -> Result<Option<T>, E>;
+
+/// What lies beyond the two streams, and who is told.
+pub struct Around<'a, E> {
+    /// An entry of any time.
+    pub ours: Lookup<'a, Ours, E>,
+    /// A line of any report.
+    pub theirs: Lookup<'a, Theirs, E>,
+    /// Whether an entry is younger than the grace of its kind and report.
+    pub in_grace: &'a dyn Fn(&Ours) -> bool,
+    /// Gets every item of the window once.
+    pub emit: &'a mut dyn FnMut(Scored) -> Result<(), E>,
+}
+
+/// Why a comparison ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum MatchError<E> {
+    /// The feed's own error.
+    #[error("{0}")]
+    Feed(E),
+    /// A side is not sorted by (kind, name): the result would be wrong.
+    #[error("{0:?} is not sorted by kind and name at item {1}")]
+    Unsorted(Side, i64),
+}
+
+/// Compares two sides, both sorted by (kind, name), and tells every item of the window its bucket.
+///
+/// A line that repeats another under the same `line_ref` with the same amounts is the same line: it must not be given
+/// twice. Lines that are to be merged into a payment must have been.
+pub fn compare<E>(
+    theirs: impl Iterator<Item = Result<Theirs, E>>,
+    ours: impl Iterator<Item = Result<Ours, E>>,
+    around: Around<E>,
+) -> Result<(), MatchError<E>> {
+    let mut run = Run {
+        around,
+        entries: HashMap::new(),
+        lines: HashSet::new(),
+        lone_lines: Vec::new(),
+        lone_entries: Vec::new(),
+    };
+    let mut theirs = Groups::new(theirs, Side::Theirs);
+    let mut ours = Groups::new(ours, Side::Ours);
+    let (mut lines, mut entries) = (theirs.next()?, ours.next()?);
+    loop {
+        let order = match (&lines, &entries) {
+            (None, None) => break,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(t), Some(o)) => key(&t[0]).cmp(&key(&o[0])),
+        };
+        if order != Ordering::Greater {
+            let group = std::mem::replace(&mut lines, theirs.next()?).unwrap_or_default();
+            if order == Ordering::Equal {
+                let partners = std::mem::replace(&mut entries, ours.next()?).unwrap_or_default();
+                run.group(group, partners).map_err(MatchError::Feed)?;
+            } else {
+                run.lone_lines.extend(group);
+            }
+        } else {
+            run.lone_entries.extend(std::mem::replace(&mut entries, ours.next()?).unwrap_or_default());
+        }
+    }
+    run.finish().map_err(MatchError::Feed)
+}
+
+/// What both sides are sorted by.
+trait Keyed {
+    fn key(&self) -> (&str, &str);
+    fn item(&self) -> i64;
+}
+
+impl Keyed for Theirs {
+    fn key(&self) -> (&str, &str) {
+        (&self.kind, &self.name)
+    }
+    fn item(&self) -> i64 {
+        self.item
+    }
+}
+
+impl Keyed for Ours {
+    fn key(&self) -> (&str, &str) {
+        (&self.kind, &self.name)
+    }
+    fn item(&self) -> i64 {
+        self.item
+    }
+}
+
+fn key(item: &impl Keyed) -> (&str, &str) {
+    item.key()
+}
+
+/// Items of one key at a time.
+struct Groups<I, T> {
+    items: I,
+    side: Side,
+    held: Option<T>,
+}
+
+impl<T: Keyed, E, I: Iterator<Item = Result<T, E>>> Groups<I, T> {
+    fn new(items: I, side: Side) -> Self {
+        Groups { items, side, held: None }
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<T>>, MatchError<E>> {
+        let first = match self.held.take() {
+            Some(held) => held,
+            None => match self.items.next() {
+                None => return Ok(None),
+                Some(item) => item.map_err(MatchError::Feed)?,
+            },
+        };
+        let mut group = vec![first];
+        for item in self.items.by_ref() {
+            let item = item.map_err(MatchError::Feed)?;
+            match item.key().cmp(&group[0].key()) {
+                Ordering::Equal => group.push(item),
+                Ordering::Less => return Err(MatchError::Unsorted(self.side, item.item())),
+                Ordering::Greater => {
+                    self.held = Some(item);
+                    break;
+                }
+            }
+        }
+        Ok(Some(group))
+    }
+}
+
+/// Whether two that belong together agree; the first difference in the order of precedence.
+fn verdict(line: &Theirs, entry: &Ours) -> Bucket {
+    let (amount, currency) = match line.shown {
+        Some(shown) if shown.currency == entry.currency || line.currency != entry.currency => {
+            (shown.minor, shown.currency)
+        }
+        _ => (line.gross, line.currency),
+    };
+    if currency != entry.currency {
+        return if line.settled_only { Bucket::NotComparable } else { Bucket::CurrencyDiffers };
+    }
+    if amount.unsigned_abs() != entry.amount.unsigned_abs() {
+        return Bucket::AmountDiffers;
+    }
+    match entry.fee {
+        Some(fee) if fee.currency == line.currency && fee.minor != line.fee => Bucket::FeeDiffers,
+        _ => Bucket::Matched,
+    }
+}
+
+/// Entries by (kind, parent) and by (kind, order); built only when a line asks by one of them.
+#[derive(Default)]
+struct Related<'a> {
+    parent: HashMap<(&'a str, &'a str), Vec<&'a Ours>>,
+    order: HashMap<(&'a str, &'a str), Vec<&'a Ours>>,
+}
+
+impl<'a> Related<'a> {
+    fn new(entries: &'a [Ours], lines: &[Theirs]) -> Related<'a> {
+        let mut related = Related::default();
+        let by_parent = lines.iter().any(|l| l.by_parent);
+        let by_order = lines.iter().any(|l| l.order.is_some());
+        for entry in entries {
+            if let Some(parent) = entry.parent.as_deref().filter(|_| by_parent) {
+                related.parent.entry((&entry.kind, parent)).or_default().push(entry);
+            }
+            if let Some(order) = entry.order.as_deref().filter(|_| by_order) {
+                related.order.entry((&entry.kind, order)).or_default().push(entry);
+            }
+        }
+        related
+    }
+}
+
+struct Run<'a, E> {
+    around: Around<'a, E>,
+    /// Entries that have met a line, and which.
+    entries: HashMap<i64, i64>,
+    /// Lines that have met an entry.
+    lines: HashSet<i64>,
+    lone_lines: Vec<Theirs>,
+    lone_entries: Vec<Ours>,
+}
+
+impl<E> Run<'_, E> {
+    fn tell(
+        &mut self,
+        (side, item, scored): (Side, i64, bool),
+        bucket: Bucket,
+        partner: Option<(i64, bool)>,
+        rule: Option<Rule>,
+    ) -> Result<(), E> {
+        if scored { (self.around.emit)(Scored { side, item, bucket, partner, rule }) } else { Ok(()) }
+    }
+
+    /// Two that belong together, exclusively.
+    fn pair(&mut self, line: &Theirs, entry: &Ours, rule: Rule) -> Result<(), E> {
+        let rule = if line.settled_with == Some(entry.item) { Rule::LineRef } else { rule };
+        let bucket = verdict(line, entry);
+        self.entries.insert(entry.item, line.item);
+        self.lines.insert(line.item);
+        let (l, e) = ((line.item, line.in_window), (entry.item, entry.in_window));
+        self.tell((Side::Theirs, l.0, l.1), bucket, Some(e), Some(rule))?;
+        self.tell((Side::Ours, e.0, e.1), bucket, Some(l), Some(rule))
+    }
+
+    fn second_line(&mut self, line: &Theirs, entry: (i64, bool), rule: Rule) -> Result<(), E> {
+        self.tell((Side::Theirs, line.item, line.in_window), Bucket::DuplicateTheirs, Some(entry), Some(rule))
+    }
+
+    fn second_entry(&mut self, entry: &Ours, line: (i64, bool), rule: Rule) -> Result<(), E> {
+        self.tell((Side::Ours, entry.item, entry.in_window), Bucket::DuplicateOurs, Some(line), Some(rule))
+    }
+
+    /// Lines and entries of one key.
+    fn group(&mut self, mut lines: Vec<Theirs>, mut entries: Vec<Ours>) -> Result<(), E> {
+        if let ([line], [entry]) = (lines.as_slice(), entries.as_slice())
+            && line.settled_with.is_none()
+            && entry.settled_by.is_none()
+        {
+            return self.pair(line, entry, Rule::KindReference);
+        }
+        lines.sort_by_key(|l| l.item);
+        entries.sort_by_key(|e| e.item);
+        let (first_line, first_entry) = ((lines[0].item, lines[0].in_window), (entries[0].item, entries[0].in_window));
+        // what met before meets again; then what is equal; then what is left, in order
+        let before = |l: &Theirs, e: &Ours| l.settled_with == Some(e.item) || e.settled_by == Some(l.item);
+        let free = |l: &Theirs, e: &Ours| l.settled_with.is_none() && e.settled_by.is_none();
+        let equal = |l: &Theirs, e: &Ours| free(l, e) && matches!(verdict(l, e), Bucket::Matched | Bucket::FeeDiffers);
+        for fits in [&before as &dyn Fn(&Theirs, &Ours) -> bool, &equal, &free] {
+            let mut at = 0;
+            while at < lines.len() {
+                match entries.iter().position(|e| fits(&lines[at], e)) {
+                    Some(found) => self.pair(&lines.remove(at), &entries.remove(found), Rule::KindReference)?,
+                    None => at += 1,
+                }
+            }
+        }
+        for line in lines {
+            match line.settled_with {
+                Some(_) => self.lone_lines.push(line),
+                None => self.second_line(&line, first_entry, Rule::KindReference)?,
+            }
+        }
+        for entry in entries {
+            match entry.settled_by {
+                Some(_) => self.lone_entries.push(entry),
+                None => self.second_entry(&entry, first_line, Rule::KindReference)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What found no partner under the name it is sorted by.
+    fn finish(mut self) -> Result<(), E> {
+        let mut lines = std::mem::take(&mut self.lone_lines);
+        let mut entries = std::mem::take(&mut self.lone_entries);
+        lines.sort_by_key(|l| l.item);
+        entries.sort_by_key(|e| e.item);
+        let mut names: HashMap<(&str, &str), &Ours> = HashMap::new();
+        for entry in &entries {
+            for name in entry.aliases.iter().chain([&entry.name]) {
+                names.entry((&entry.kind, name)).or_insert(entry);
+            }
+        }
+        let mut still = Vec::new();
+        for line in lines {
+            if !self.by_name(&line, &names)? {
+                still.push(line);
+            }
+        }
+        let mut rest = Vec::new();
+        let related = Related::new(&entries, &still);
+        for line in still {
+            let parent = line.parent.as_deref().filter(|_| line.by_parent);
+            let near = |e: &&&Ours| !self.entries.contains_key(&e.item) && verdict(&line, e) == Bucket::Matched;
+            let find = |by: &HashMap<(&str, &str), Vec<&Ours>>, name: Option<&str>| {
+                by.get(&(&*line.kind, name?)).and_then(|all| all.iter().find(near).copied().cloned())
+            };
+            match (find(&related.parent, parent), find(&related.order, line.order.as_deref())) {
+                (Some(entry), _) => self.pair(&line, &entry, Rule::Parent)?,
+                (None, Some(entry)) => self.pair(&line, &entry, Rule::Order)?,
+                (None, None) => rest.push(line),
+            }
+        }
+        for line in rest {
+            let bucket = match () {
+                () if line.pending => Bucket::PendingTheirs,
+                () if line.parked => Bucket::ParkedOurs,
+                () if line.provider_only => Bucket::ProviderOnly,
+                () if line.not_ours => Bucket::NotOurs,
+                () => Bucket::MissingOurs,
+            };
+            self.tell((Side::Theirs, line.item, line.in_window), bucket, None, None)?;
+        }
+        for entry in &entries {
+            if !self.entries.contains_key(&entry.item) {
+                self.lone_entry(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A line whose partner has another name, or lies beyond the window. False: it has none.
+    fn by_name(&mut self, line: &Theirs, names: &HashMap<(&str, &str), &Ours>) -> Result<bool, E> {
+        for (name, rule) in [(Some(&line.name), Rule::KindReference), (line.other.as_ref(), Rule::KindAlias)] {
+            let Some(name) = name.filter(|n| !n.is_empty()) else { continue };
+            let entry = match names.get(&(&*line.kind, name.as_str())) {
+                Some(entry) => Some((*entry).clone()),
+                None => (self.around.ours)(&line.kind, name)?,
+            };
+            let Some(entry) = entry else { continue };
+            let rule = if entry.name == *name { rule } else { Rule::KindAlias };
+            let met_before = line.settled_with == Some(entry.item);
+            let taken = self.entries.contains_key(&entry.item) || (entry.settled_by.is_some() && !met_before);
+            if taken && entry.settled_by != Some(line.item) {
+                self.second_line(line, (entry.item, entry.in_window), rule)?;
+            } else {
+                self.pair(line, &entry, rule)?;
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn lone_entry(&mut self, entry: &Ours) -> Result<(), E> {
+        for name in [&entry.name].into_iter().chain(&entry.aliases) {
+            let Some(line) = (self.around.theirs)(&entry.kind, name)? else { continue };
+            let other = line.settled_with.is_some_and(|with| with != entry.item);
+            if self.lines.contains(&line.item) || other {
+                return self.second_entry(entry, (line.item, line.in_window), Rule::KindAlias);
+            }
+            if !line.in_window {
+                return self.pair(&line, entry, Rule::KindReference);
+            }
+        }
+        let scored = (Side::Ours, entry.item, entry.in_window);
+        if let Some(line) = entry.settled_by {
+            // its line lies in an earlier report: what they differed in was told then
+            return self.tell(scored, Bucket::Matched, Some((line, false)), Some(Rule::LineRef));
+        }
+        let bucket = if (self.around.in_grace)(entry) { Bucket::InTransit } else { Bucket::MissingTheirs };
+        self.tell(scored, bucket, None, None)
+    }
+}
+
+#[cfg(test)]
+#[path = "matching_tests.rs"]
+mod tests;

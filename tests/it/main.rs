@@ -1,0 +1,13 @@
+//! Everything that needs more than one function: the real binary on a free port in a fresh folder, spoken to over
+//! sockets, killed, started again, and checked.
+//!
+//! One file a topic. Tests wait for facts, never for time; a failure prints the command, the server's log and the state
+//! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
+
+mod crash;
+#[allow(dead_code, reason = "each topic uses its part of it")]
+mod harness;
+mod plans;
+mod power;
+mod spine;
+mod torture;
