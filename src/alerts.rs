@@ -172,15 +172,15 @@ impl Watch {
         }
     }
 
-    /// Opens, tells, closes. Gives how many messages were written.
+    /// Opens, tells, closes, as of `now` (wall time). Gives how many messages were written.
     pub fn step(
         &mut self,
         shared: &Shared,
         rules: &AlertRules,
         to: &[Recipient],
         firing: Vec<Firing>,
+        now: Millis,
     ) -> Result<usize> {
-        let now = clock::wall();
         let open = shared.store.read(rows::open)?;
         let mut changes = Vec::new();
         for one in firing {

@@ -68,7 +68,7 @@ fn look(shared: &Shared, operations: &Operations, watch: &mut Option<Watch>) -> 
         None => watch.insert(Watch::begin(shared)?),
     };
     let firing = watch.look(shared, rules)?;
-    watch.step(shared, rules, &operations.recipients, firing)?;
+    watch.step(shared, rules, &operations.recipients, firing, clock::wall())?;
     Ok(())
 }
 

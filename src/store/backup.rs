@@ -73,6 +73,9 @@ pub fn restore(from: &Path, to: &Path, progress: Progress) -> Result<Report> {
         }
     }
     let source = if super::beside(from, "-wal").exists() { super::open_for_reading(from)? } else { as_it_is(from)? };
+    if let Some(what) = torn(from, &source)? {
+        return Err(Error::refused(what, "take another backup, or start a server on it to see what it holds"));
+    }
     refuse_offences(&source, from)?;
     copy(&source, from, to, Duration::ZERO, progress)
 }
@@ -236,7 +239,8 @@ impl Drop for Partial {
 /// was copied while it was in use, and lacks what was only in the log.
 pub fn torn(database: &Path, conn: &Connection) -> Result<Option<String>> {
     let in_use = meta(conn, "clean_stop")?.as_deref() == Some("0");
-    let log = super::beside(database, "-wal").exists();
+    // A reader makes an empty one.
+    let log = fs::metadata(super::beside(database, "-wal")).is_ok_and(|log| log.len() > 0);
     Ok((in_use && !log).then(|| {
         format!(
             "{0} was in use when it was copied, and its log {0}-wal did not come with it: what was committed since the last \

@@ -7,6 +7,7 @@
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
+mod ops;
 mod plans;
 mod power;
 mod spine;
