@@ -355,6 +355,9 @@ pub struct Smtp {
     /// The password, by `env:` or `file:`.
     #[serde(default)]
     pub password: Option<Spanned<String>>,
+    /// A file with a certificate (PEM) to trust beside the public roots: a mail server with a CA of its own.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
     /// Who writes: `Shop <billing@example.com>`.
     pub from: Spanned<String>,
 }

@@ -14,7 +14,7 @@ use crate::store::outbox::DueMessage;
 use crate::store::{Store, raw};
 use lettre::message::{Mailbox, MultiPart, SinglePart, header::ContentType};
 use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Tls, TlsParameters};
+use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{SmtpTransport, Transport as _};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -36,7 +36,15 @@ impl Mailer {
     pub fn new(smtp: &Smtp) -> std::result::Result<Mailer, String> {
         let host = smtp.host.get_ref();
         let from = mailbox(smtp.from.get_ref()).map_err(|e| format!("from: {e}"))?;
-        let tls = || TlsParameters::new(host.clone()).map_err(|e| format!("host: {e}"));
+        let tls = || {
+            let mut tls = TlsParameters::builder(host.clone());
+            if let Some(path) = &smtp.ca {
+                let bad = |what: String| format!("ca {}: {what}", path.display());
+                let pem = std::fs::read(path).map_err(|e| bad(e.to_string()))?;
+                tls = tls.add_root_certificate(Certificate::from_pem(&pem).map_err(|e| bad(e.to_string()))?);
+            }
+            tls.build().map_err(|e| format!("host: {e}"))
+        };
         let (tls, port) = match smtp.security {
             SmtpSecurity::Starttls => (Tls::Required(tls()?), 587),
             SmtpSecurity::Tls => (Tls::Wrapper(tls()?), 465),
