@@ -18,9 +18,10 @@ pub(super) fn run(args: &Erase) -> Done {
     let words: Vec<&str> = std::iter::once(account).chain(args.mentions.iter().map(|m| m.trim())).collect();
     let conn = store::open_for_reading(path)?;
     let (mut found, mut from) = (retain::Mentions::default(), 0);
-    while let Some(next) = retain::mentions(&conn, from, &words, &mut found)? {
+    while let Some(next) = retain::mentions(&conn, from, &words, args.tenant.as_deref(), &mut found)? {
         from = next;
     }
+    retain::linked(&conn, account, args.tenant.as_deref(), &mut found)?;
     let entries = retain::entries_of(&conn, account, args.tenant.as_deref())?;
     drop(conn);
     let (mut bodies, mut entities) = (found.bodies.len(), 0);

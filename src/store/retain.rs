@@ -210,38 +210,83 @@ pub struct Mentions {
     pub unfinished: Vec<i64>,
 }
 
-/// Looks through stored bytes after `from` for any of `words`; gives where to go on.
-pub fn mentions(conn: &Connection, from: i64, words: &[&str], found: &mut Mentions) -> Result<Option<i64>> {
+/// Looks through stored bytes after `from` for any of `words`; gives where to go on. A word counts where it stands alone:
+/// cus_1 is not in cus_12. Bytes inside of base64 are not looked into; [`linked`] finds those that posted something.
+pub fn mentions(
+    conn: &Connection,
+    from: i64,
+    words: &[&str],
+    tenant: Option<&str>,
+    found: &mut Mentions,
+) -> Result<Option<i64>> {
     let mut statement =
         conn.prepare_cached("SELECT id FROM postonce_bodies WHERE id > ?1 AND body IS NOT NULL ORDER BY id LIMIT ?2")?;
     let ids: Vec<i64> = statement.query_map(params![from, PAGE], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
     for id in &ids {
         let Some(body) = raw::body(conn, *id)? else { continue };
-        if !words.iter().any(|word| mentioned(&body, word)) {
-            continue;
-        }
-        let mut unfinished = conn.prepare_cached(
-            "SELECT id FROM postonce_raw_events WHERE (id = ?1 OR body = ?1) AND state NOT IN ('DONE', 'DUPLICATE', 'IGNORED')",
+        let mut others = conn.prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM postonce_events e JOIN postonce_books b ON b.id = e.book WHERE e.id = ?1 AND b.tenant <> ?2)",
         )?;
-        let unfinished: Vec<i64> = unfinished.query_map([id], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
-        match unfinished.is_empty() {
-            true => found.bodies.push(*id),
-            false => found.unfinished.extend(unfinished),
+        if mentioned(&body, words) && !others.query_row(params![id, tenant], |r| r.get(0))? {
+            add(conn, *id, found)?;
         }
     }
     Ok(ids.last().copied())
 }
 
-fn mentioned(body: &Body, word: &str) -> bool {
-    let holds = |bytes: &[u8]| bytes.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word.as_bytes()));
-    let encoded: String = form_urlencoded::byte_serialize(word.as_bytes()).collect();
-    let holds_encoded = |bytes: &[u8]| bytes.windows(encoded.len()).any(|w| w.eq_ignore_ascii_case(encoded.as_bytes()));
+/// Adds the bytes that brought this account's entries and objects.
+pub fn linked(conn: &Connection, account: &str, tenant: Option<&str>, found: &mut Mentions) -> Result<()> {
+    let mut statement = conn.prepare(
+        "SELECT DISTINCT ifnull(r.body, r.id) FROM (
+           SELECT raw_event, book FROM postonce_journal WHERE account = ?1
+           UNION SELECT raw_event, book FROM postonce_entities WHERE account = ?1) k
+         JOIN postonce_books b ON b.id = k.book JOIN postonce_raw_events r ON r.id = k.raw_event
+         JOIN postonce_bodies o ON o.id = ifnull(r.body, r.id)
+         WHERE o.body IS NOT NULL AND (?2 IS NULL OR b.tenant = ?2)",
+    )?;
+    let ids: Vec<i64> =
+        statement.query_map(params![account, tenant], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
+    ids.into_iter().try_for_each(|id| add(conn, id, found))
+}
+
+fn add(conn: &Connection, id: i64, found: &mut Mentions) -> Result<()> {
+    let mut unfinished = conn.prepare_cached(
+        "SELECT id FROM postonce_raw_events WHERE (id = ?1 OR body = ?1) AND state NOT IN ('DONE', 'DUPLICATE', 'IGNORED')",
+    )?;
+    let unfinished: Vec<i64> = unfinished.query_map([id], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let (list, ids) = match unfinished.is_empty() {
+        true => (&mut found.bodies, vec![id]),
+        false => (&mut found.unfinished, unfinished),
+    };
+    ids.into_iter().filter(|id| !list.contains(id)).collect::<Vec<_>>().into_iter().for_each(|id| list.push(id));
+    Ok(())
+}
+
+/// As sent, unpacked, as decoded JSON and as a decoded form: wherever a word can stand.
+fn mentioned(body: &Body, words: &[&str]) -> bool {
     let unpacked = gunzipped(&body.bytes);
-    holds(&body.bytes)
-        || (encoded != word && holds_encoded(&body.bytes))
-        || holds(body.query.as_bytes())
-        || holds_encoded(body.query.as_bytes())
-        || unpacked.is_some_and(|bytes| holds(&bytes))
+    let bytes = unpacked.as_deref().unwrap_or(&body.bytes);
+    let in_form = |text: &[u8]| {
+        form_urlencoded::parse(text).any(|(key, value)| holds(key.as_bytes(), words) || holds(value.as_bytes(), words))
+    };
+    holds(bytes, words)
+        || in_form(body.query.as_bytes())
+        || (bytes.contains(&b'%') && in_form(bytes))
+        || (bytes.contains(&b'\\')
+            && serde_json::from_slice::<serde_json::Value>(bytes)
+                .is_ok_and(|json| holds(json.to_string().as_bytes(), words)))
+        || body.headers.lines().any(|line| holds(line.as_bytes(), words))
+}
+
+fn holds(text: &[u8], words: &[&str]) -> bool {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80);
+    words.iter().map(|word| word.as_bytes()).any(|word| {
+        text.windows(word.len()).enumerate().any(|(at, window)| {
+            window.eq_ignore_ascii_case(word)
+                && !is_part(at.checked_sub(1).and_then(|before| text.get(before)))
+                && !is_part(text.get(at + word.len()))
+        })
+    })
 }
 
 /// The text behind a gzip body, as far as it can be read.
@@ -287,4 +332,28 @@ pub fn entries_of(conn: &Connection, account: &str, tenant: Option<&str>) -> Res
         params![account, tenant],
         |r| r.get(0),
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(bytes: &[u8], query: &str) -> Body {
+        Body { bytes: bytes.to_vec(), headers: String::new(), query: query.into(), sha256: [0; 32] }
+    }
+
+    #[test]
+    fn a_word_is_found_where_it_stands_alone_in_whatever_form_it_was_sent() {
+        let found = |bytes: &[u8], word: &str| mentioned(&body(bytes, ""), &[word]);
+        assert!(found(br#"{"customer":"cus_1"}"#, "cus_1"));
+        assert!(!found(br#"{"customer":"cus_12","other":"xcus_1"}"#, "cus_1"));
+        assert!(found(b"email=jane%40example.com&x=1", "Jane@Example.com"));
+        assert!(found(b"payload=%7B%22customer%22%3A%22cus_1%22%7D", "cus_1"));
+        assert!(found(br#"{"name":"J\u00f6rg\/x"}"#, "Jörg"));
+        assert!(mentioned(&body(b"{}", "id=7&email=jane%40example.com"), &["jane@example.com"]));
+        use std::io::Write as _;
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(br#"{"customer":"cus_1"}"#).unwrap();
+        assert!(found(&gzip.finish().unwrap(), "cus_1"));
+    }
 }

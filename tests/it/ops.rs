@@ -461,6 +461,11 @@ fn erasing_a_person_leaves_money_and_hashes_and_no_word_of_them() {
     };
     server.send("stripe", &jane("evt_1", "pi_1")).is(200);
     server.send("stripe", &jane("evt_1", "pi_1")).is(200); // a duplicate has her data too
+    for n in 100..250 {
+        // Many, so that pages split and move around her.
+        server.send("stripe", &jane(&format!("evt_{n}"), &format!("pi_{n}"))).is(200);
+        server.send("stripe", &stripe::charge(&format!("evt_o{n}"), &format!("pi_o{n}"), 100)).is(200);
+    }
     server
         .send(
             "stripe",
