@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 /// A trouble that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
-    /// dead, conflict, dead_message, rejected, silence, discrepancy, invalid_run, disk, outbox_lag, apply_lag, backup.
+    /// dead, conflict, dead_message, rejected, silence, discrepancy, invalid_run, disk, wal, outbox_lag, apply_lag, backup.
     pub kind: &'static str,
     /// The source or endpoint; empty for the whole server.
     pub subject: String,
@@ -44,6 +44,8 @@ const CALM: Millis = 30_000;
 const GROWN_AFTER: Millis = 10 * 60_000;
 /// Rejected signatures are counted over this long.
 const REJECTED_WITHIN: Millis = 5 * 60_000;
+/// A log of this size is not folded in any more.
+const WAL_MAX_MB: u64 = 256;
 const DAY: Millis = 24 * 3_600_000;
 
 /// What is remembered between two looks.
@@ -93,12 +95,16 @@ impl Watch {
             );
             whole("apply_lag", backlog.oldest_unapplied_s, what);
         }
-        if let Some(open) = backlog.discrepancies_open.filter(|open| *open > 0) {
-            whole(
-                "discrepancy",
-                open,
-                format!("{open} settlement discrepancies are open; postonce discrepancies lists them"),
-            );
+        if backlog.discrepancies_open > 0 {
+            let open = backlog.discrepancies_open;
+            let what = format!("{open} settlement discrepancies are open; postonce discrepancies lists them");
+            whole("discrepancy", open, what);
+        }
+        let wal = std::fs::metadata(crate::store::beside(shared.store.path(), "-wal")).map_or(0, |m| m.len()) >> 20;
+        if wal >= WAL_MAX_MB {
+            let what =
+                format!("the log of the database has {wal} MiB: somebody holds an old snapshot open (`fuser FILE`)");
+            whole("wal", i64::try_from(wal).unwrap_or(i64::MAX), what);
         }
         if let Some(free) = backup::free_bytes(shared.store.path()).map(|free| free >> 20)
             && free < rules.disk_free_mb

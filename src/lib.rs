@@ -86,4 +86,5 @@ pub mod engine;
 pub mod health;
 pub mod metrics;
 pub mod operator;
+pub mod rates;
 pub mod server;

@@ -394,7 +394,7 @@ impl Collector for Page {
         }
         let now = &self.now;
         let tables = &now.tables;
-        let figures: [(&str, &str, Option<Unit>, i64); 13] = [
+        let figures: [(&str, &str, Option<Unit>, i64); 14] = [
             ("events_waiting", "Raw events not applied yet", None, tables.waiting),
             ("oldest_unapplied", "Age of the oldest event not applied", Some(Unit::Seconds), tables.oldest_unapplied_s),
             ("messages_waiting", "Messages not accepted yet", None, tables.messages_waiting),
@@ -404,6 +404,7 @@ impl Collector for Page {
             ("parked", "Events that wait for a person or a movement", None, tables.parked),
             ("conflict", "Conflicts that wait for a person", None, tables.conflict),
             ("alerts_open", "Alerts that last", None, tables.alerts_open),
+            ("discrepancies_open", "Settlement discrepancies for a person", None, tables.discrepancies_open),
             ("database", "Size of the file", Some(Unit::Bytes), signed(now.database_bytes)),
             ("wal", "Size of its log", Some(Unit::Bytes), signed(now.wal_bytes)),
             ("disk_free", "Free space on its disk", Some(Unit::Bytes), signed(now.disk_free_bytes)),
@@ -420,11 +421,6 @@ impl Collector for Page {
             let help = "When the last backup was made";
             let gauge = to.encode_descriptor("last_backup_timestamp", help, Some(&Unit::Seconds), MetricType::Gauge)?;
             ConstGauge::new(at.div_euclid(1000)).encode(gauge)?;
-        }
-        if let Some(open) = tables.discrepancies_open {
-            let gauge =
-                to.encode_descriptor("discrepancies_open", "Settlement discrepancies", None, MetricType::Gauge)?;
-            ConstGauge::new(open).encode(gauge)?;
         }
         for (name, help, sum_us, counts) in &self.histograms {
             let bounds = BOUNDS_US.iter().map(|us| seconds(*us)).chain([f64::INFINITY]);

@@ -12,17 +12,20 @@ mod doctor;
 mod erase;
 mod forward;
 mod init;
+mod interpret;
 mod list;
 mod listen;
 mod log_lines;
 mod man;
 mod output;
+mod providers;
 mod replay;
 mod restore;
 mod send;
 mod serve;
 mod tail;
 mod torture;
+mod verify;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -60,6 +63,9 @@ pub fn main() -> ExitCode {
         Command::Ledger(args) => list::ledger(args),
         Command::Balances(args) => list::balances(args),
         Command::Entities(args) => list::entities(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Interpret(args) => interpret::run(args),
+        Command::Providers(args) => providers::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
         Command::Tail(args) => tail::run(args),

@@ -5,6 +5,7 @@
 //! do; a wake-up only says "look".
 
 mod answers;
+mod fetcher;
 mod keeper;
 mod sender;
 mod worker;
@@ -14,6 +15,7 @@ pub use answers::{Told, Waiter};
 use crate::alerts::{Firing, Recipient};
 use crate::config::{self, Config, Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
+use crate::fault;
 use crate::metrics::Metrics;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
@@ -30,6 +32,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// What the threads share.
 pub struct Shared {
@@ -138,7 +141,16 @@ impl Engine {
 
     /// Releases what the process before had claimed and starts the threads.
     pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
-        let released = sweep::at_start(&self.shared.store)?;
+        fault::point("before_release");
+        // An app on the same file may hold the lock for its migration: a start waits for it, as long as anybody would.
+        let until = Instant::now() + Duration::from_secs(30);
+        let released = loop {
+            match sweep::at_start(&self.shared.store) {
+                Err(Error::Unavailable(why)) if Instant::now() < until => log::warn!("waiting to start: {why}"),
+                done => break done?,
+            }
+        };
+        fault::point("after_release");
         if released > 0 {
             self.shared.metrics.rescued.fetch_add(released as u64, Relaxed);
             log::info!("{released} events of the process before are taken up again");
@@ -179,9 +191,12 @@ impl Engine {
 
     /// Lets the threads finish what they hold, then folds the file into one.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Relaxed);
+        if !self.shared.stopping.swap(true, Relaxed) {
+            fault::point("stopping");
+        }
         self.shared.wake();
         self.shared.wake_sender();
+        self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
             thread.thread().unpark();
             let _ = thread.join();

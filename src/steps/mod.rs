@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod claim;
 pub mod deliver;
+pub mod fetch;
 pub mod mail;
 pub mod read;
 pub mod receive;

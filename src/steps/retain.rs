@@ -85,6 +85,11 @@ pub fn retain(store: &Store, rules: &config::Retain, stop: &dyn Fn() -> bool) ->
             std::thread::sleep(PAUSE);
         }
     }
+    if let Some(before) = age(rules.bodies_days) {
+        while !stop() && store.write(move |tx| retain::remove_report_parts(tx, before))? > 0 {
+            std::thread::sleep(PAUSE);
+        }
+    }
     let before = clock::wall() - ALERTS_DAYS * DAY;
     store.write(move |tx| retain::remove_alerts(tx, before))?;
     while !stop() && store.write(retain::give_back)? > 0 {

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::event::Millis;
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::Connection;
 
 /// What the tables hold of unfinished things now. Counts, and ages in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -25,8 +25,8 @@ pub struct Backlog {
     pub conflict: i64,
     /// Alerts that last.
     pub alerts_open: i64,
-    /// Settlement discrepancies that are open; `None` while there is no such table.
-    pub discrepancies_open: Option<i64>,
+    /// Settlement discrepancies that a person has to see.
+    pub discrepancies_open: i64,
 }
 
 /// The oldest of what waits is looked for among this many that are due first.
@@ -50,7 +50,7 @@ pub fn backlog(conn: &Connection, steady: Millis, wall: Millis) -> Result<Backlo
         outbox_lag_s: first_due.map_or(0, |due| (steady - due).max(0) / 1000),
         messages_dead: number("SELECT count(*) FROM postonce_outbox WHERE state = 'DEAD'")?,
         alerts_open: number("SELECT count(*) FROM postonce_alerts WHERE closed_at IS NULL")?,
-        discrepancies_open: open_discrepancies(conn)?,
+        discrepancies_open: number("SELECT count(*) FROM postonce_discrepancies WHERE state <> 'RESOLVED'")?,
         ..Backlog::default()
     };
     let mut statement = conn.prepare_cached(
@@ -66,22 +66,6 @@ pub fn backlog(conn: &Connection, steady: Millis, wall: Millis) -> Result<Backlo
         }
     }
     Ok(backlog)
-}
-
-/// Settlement discrepancies that nobody has closed; `None` while the file has no table of them.
-pub fn open_discrepancies(conn: &Connection) -> Result<Option<i64>> {
-    if !has_column(conn, "postonce_discrepancies", "closed_at")? {
-        return Ok(None);
-    }
-    Ok(Some(conn.query_row("SELECT count(*) FROM postonce_discrepancies WHERE closed_at IS NULL", [], |r| r.get(0))?))
-}
-
-pub(super) fn has_column(conn: &Connection, table: &str, column: &str) -> Result<bool> {
-    let found: Option<i64> = conn
-        .prepare_cached("SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2")?
-        .query_row([table, column], |r| r.get(0))
-        .optional()?;
-    Ok(found.is_some())
 }
 
 /// One group of troubled things: whose, how many, the newest of them and its reason.

@@ -6,6 +6,7 @@
 use super::Tx;
 use crate::error::{Error, Result};
 use crate::event::Millis;
+use crate::fault;
 use crate::money::Currency;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
@@ -189,6 +190,7 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
             accounts.len() as i64,
             hash
         ])?;
+    fault::point("entry_without_postings");
     for (at, (debit, credit, amount)) in accounts.into_iter().enumerate() {
         tx.conn
             .prepare_cached(

@@ -4,8 +4,8 @@
 //! waits for a person, or the bytes that an entity's latest state or an open discrepancy points at. Works in pages of
 //! row ids: what is found by reading is removed by a small write that looks again.
 
+use super::Tx;
 use super::raw::{self, Body};
-use super::{Tx, health};
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, params, params_from_iter};
@@ -75,27 +75,27 @@ pub fn finished(conn: &Connection, from: i64, before: Millis, spared: &HashSet<i
     Ok(Page { old, next: more.then_some(last) })
 }
 
-/// The raw events whose bytes somebody still points at: the latest state of an entity, an open discrepancy.
+/// The raw events whose bytes somebody still points at: the latest state of an entity, a wait, an open discrepancy.
 pub fn pointed_at(conn: &Connection) -> Result<HashSet<i64>> {
-    let mut all: HashSet<i64> = conn
-        .prepare("SELECT raw_event FROM postonce_entities")?
-        .query_map([], |r| r.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    if health::open_discrepancies(conn)?.is_some_and(|open| open > 0)
-        && health::has_column(conn, "postonce_discrepancies", "raw_event")?
-    {
-        let mut open = conn.prepare(
-            "SELECT raw_event FROM postonce_discrepancies WHERE closed_at IS NULL AND raw_event IS NOT NULL",
-        )?;
-        for id in open.query_map([], |r| r.get(0))? {
+    let mut all = evidence(conn)?;
+    for sql in ["SELECT raw_event FROM postonce_entities", "SELECT raw_event FROM postonce_waits"] {
+        for id in conn.prepare(sql)?.query_map([], |r| r.get(0))? {
             all.insert(id?);
         }
     }
-    let mut waiting = conn.prepare("SELECT raw_event FROM postonce_waits")?;
-    for id in waiting.query_map([], |r| r.get(0))? {
-        all.insert(id?);
-    }
     Ok(all)
+}
+
+/// The raw events, and the deliveries whose bytes they are, behind discrepancies that are open.
+fn evidence(conn: &Connection) -> Result<HashSet<i64>> {
+    let mut statement = conn.prepare_cached(
+        "WITH open(id) AS (
+           SELECT raw_event FROM postonce_discrepancies WHERE state <> 'RESOLVED' AND raw_event IS NOT NULL
+           UNION SELECT j.raw_event FROM postonce_discrepancies d JOIN postonce_journal j ON j.id = d.entry WHERE d.state <> 'RESOLVED')
+         SELECT id FROM open UNION SELECT r.body FROM open JOIN postonce_raw_events r ON r.id = open.id WHERE r.body IS NOT NULL",
+    )?;
+    let ids = statement.query_map([], |r| r.get(0))?;
+    Ok(ids.collect::<rusqlite::Result<_>>()?)
 }
 
 fn marks(count: usize) -> String {
@@ -107,6 +107,8 @@ const STILL_FINISHED: &str =
 
 /// Empties the bytes of finished events. Gives how many.
 pub fn empty_bodies(tx: &Tx, ids: &[i64]) -> Result<usize> {
+    let open = evidence(tx.conn)?;
+    let ids: Vec<i64> = ids.iter().copied().filter(|id| !open.contains(id)).collect();
     let sql = format!(
         "UPDATE postonce_bodies SET body = NULL, headers = '', query = '' WHERE body IS NOT NULL AND id IN
            (SELECT r.id FROM postonce_raw_events r WHERE {STILL_FINISHED} AND r.id IN ({}))",
@@ -117,6 +119,8 @@ pub fn empty_bodies(tx: &Tx, ids: &[i64]) -> Result<usize> {
 
 /// Removes finished events with their bytes and what they were read as. Gives how many.
 pub fn remove_events(tx: &Tx, ids: &[i64]) -> Result<usize> {
+    let open = evidence(tx.conn)?;
+    let ids: Vec<i64> = ids.iter().copied().filter(|id| !open.contains(id)).collect();
     let still: Vec<i64> = tx
         .conn
         .prepare(&format!(
@@ -149,12 +153,23 @@ pub fn remove_attempts(tx: &Tx, before: Millis, from: i64) -> Result<(usize, Opt
     Ok((gone, Some(last)))
 }
 
+/// Removes the bytes of report files whose run is long over and whose lines nothing open points at; the lines stay. Gives
+/// how many parts.
+pub fn remove_report_parts(tx: &Tx, before: Millis) -> Result<usize> {
+    Ok(tx.conn.execute(
+        "DELETE FROM postonce_report_parts WHERE (report, part) IN
+           (SELECT p.report, p.part FROM postonce_report_parts p JOIN postonce_reports r ON r.id = p.report
+            WHERE r.fetched_at < ?1 AND r.rows IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_discrepancies d
+              JOIN postonce_report_lines l ON l.id = d.line WHERE d.state <> 'RESOLVED' AND l.report = r.id) LIMIT 16)",
+        params![before],
+    )?)
+}
+
 /// Removes alerts that are over, and their messages. Gives how many.
 pub fn remove_alerts(tx: &Tx, before: Millis) -> Result<usize> {
     tx.conn.execute(
         "DELETE FROM postonce_outbox WHERE id IN
-           (SELECT id FROM postonce_outbox WHERE raw_event = 0 AND state <> 'WAITING' AND ended_at < ?1 AND endpoint IS NOT NULL
-              AND key >= 'alert/' AND key < 'alert0' LIMIT ?2)",
+           (SELECT id FROM postonce_outbox WHERE raw_event = 0 AND state <> 'WAITING' AND ended_at < ?1 AND key >= 'alert/' AND key < 'alert0' LIMIT ?2)",
         params![before, PAGE],
     )?;
     Ok(tx.conn.execute(
@@ -253,7 +268,10 @@ fn add(conn: &Connection, id: i64, found: &mut Mentions) -> Result<()> {
     let mut unfinished = conn.prepare_cached(
         "SELECT id FROM postonce_raw_events WHERE (id = ?1 OR body = ?1) AND state NOT IN ('DONE', 'DUPLICATE', 'IGNORED')",
     )?;
-    let unfinished: Vec<i64> = unfinished.query_map([id], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut unfinished: Vec<i64> = unfinished.query_map([id], |r| r.get(0))?.collect::<rusqlite::Result<_>>()?;
+    if unfinished.is_empty() && evidence(conn)?.contains(&id) {
+        unfinished.push(id);
+    }
     let (list, ids) = match unfinished.is_empty() {
         true => (&mut found.bodies, vec![id]),
         false => (&mut found.unfinished, unfinished),
