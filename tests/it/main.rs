@@ -13,6 +13,7 @@ mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
 mod inside;
+mod keeping;
 mod latency;
 mod ops;
 mod plans;
