@@ -466,6 +466,7 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
                 return None;
             }
             let mut ids = ids;
+            fault::point("after_apply");
             let came = std::mem::take(&mut *came.lock().expect("no panic while it is held"));
             let rest = again[came.len()..].to_vec();
             ids.truncate(came.len());
