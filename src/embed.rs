@@ -8,7 +8,7 @@ use crate::clock;
 use crate::config::{Ack, Config, Given, Loaded, SecretConfig, SourceConfig};
 use crate::edge::Response;
 use crate::effects::{Happening, Moved};
-use crate::engine::{self, Engine, Shared, Waking};
+use crate::engine::{self, Engine, Parts, Shared, Waking};
 use crate::error::{ApplyError, Error, Result};
 use crate::event::{EntityState, Millis, Mode};
 use crate::providers::signature::Delivery;
@@ -57,7 +57,7 @@ impl Postonce {
     /// The file cannot be written, or the system gives no threads.
     pub fn start(&self) -> Result<()> {
         match self.waking.lock().expect("no panic while it is held").take() {
-            Some(waking) => self.engine.start(waking),
+            Some(waking) => self.engine.start(waking, Parts::ALL),
             None => Ok(()),
         }
     }
@@ -123,6 +123,7 @@ impl Postonce {
         let delivery = Delivery { method: request.method, url: &url, path, query, headers: &headers, body };
         let refused = |refusal: &crate::providers::signature::Refusal| {
             log::warn!("source {}: refused: {} ({})", source.name, refusal.reason.as_str(), refusal.about);
+            None
         };
         answer::answer(shared, source, &delivery, refused, Box::new(move |response| then(response.into())));
     }

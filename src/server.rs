@@ -5,13 +5,16 @@
 use crate::answer::answer;
 pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
-use crate::engine::{self, Engine, Shared};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
+use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Refusal};
+use crate::rates::Rates;
 use crate::source::Source;
 use crate::store::Options;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +32,11 @@ pub struct Server {
 impl Server {
     /// Opens the file, starts the threads, listens.
     pub fn start(loaded: &Loaded, options: &Options) -> Result<Server> {
+        Server::start_with(loaded, options, Parts::ALL)
+    }
+
+    /// The same with some of its threads only: for measuring one thing at a time.
+    pub fn start_with(loaded: &Loaded, options: &Options, parts: Parts) -> Result<Server> {
         let (sources, endpoints) = engine::build(loaded).map_err(|faults| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Error::refused(
@@ -41,10 +49,15 @@ impl Server {
         let operator = listen(config.operator.listen, "operator")?;
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
-        engine.start(waking)?;
+        engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
-        let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
+        let hooks = Arc::new(Hooks {
+            shared: engine.shared().clone(),
+            base: base.trim_end_matches('/').to_owned(),
+            rates: Rates::new(engine.shared().sources.values()),
+            hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
+        });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
@@ -102,7 +115,12 @@ fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
 struct Hooks {
     shared: Arc<Shared>,
     base: String,
+    rates: Rates,
+    hints: DefaultDirectRateLimiter,
 }
+
+/// How many refused requests a second are looked at with the secrets of the other sources.
+const HINTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 const PREFIX: &str = "/webhooks/";
 
@@ -128,6 +146,9 @@ impl Hooks {
                 "address_not_allowed",
                 "this address is not in the source's allow_from",
             ));
+        }
+        if let Some(answer) = self.rates.source_takes(&source.name) {
+            return Route::Answer(answer);
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
@@ -162,13 +183,26 @@ impl Hooks {
         );
     }
 
-    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
+    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name. An address that sends
+    /// too many of them gets another answer, and no more lines.
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        delivery: &Delivery,
+        client: &Client,
+    ) -> Option<Response> {
+        if let Some(answer) = self.rates.failed(client.address) {
+            return Some(answer);
+        }
         let now = crate::clock::wall();
+        // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
+        let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
         let other = self
             .shared
             .sources
             .values()
+            .take(others)
             .filter(|other| other.name != source.name)
             .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));
@@ -180,6 +214,7 @@ impl Hooks {
             refusal.about,
             delivery.body.len()
         );
+        None
     }
 }
 

@@ -69,7 +69,7 @@ fn load(args: &Serve) -> Result<Loaded> {
     for source in &args.sources {
         let Some((name, secret)) = source.split_once('=') else {
             return Err(Error::refused(
-                format!("--source {source:?} has no secret"),
+                "--source is NAME=SECRET, and this one has no `=`",
                 "--source stripe=env:STRIPE_SECRET",
             ));
         };

@@ -5,6 +5,7 @@
 //! do; a wake-up only says "look".
 
 mod answers;
+mod fetcher;
 mod sender;
 mod worker;
 
@@ -12,6 +13,7 @@ pub use answers::{Told, Waiter};
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
+use crate::fault;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
 use crate::source::{self, Source};
@@ -66,6 +68,20 @@ impl Counts {
     }
 }
 
+/// Which threads run. All of them, but for measuring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Read, claim and apply.
+    pub apply: bool,
+    /// Deliver the outbox.
+    pub deliver: bool,
+}
+
+impl Parts {
+    /// Everything that a server does.
+    pub const ALL: Parts = Parts { apply: true, deliver: true };
+}
+
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -111,7 +127,8 @@ impl Engine {
     }
 
     /// Releases what the process before had claimed and starts the threads.
-    pub fn start(&self, waking: Waking) -> Result<()> {
+    pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
+        fault::point("before_release");
         // An app on the same file may hold the lock for its migration: a start waits for it, as long as anybody would.
         let until = Instant::now() + Duration::from_secs(30);
         let released = loop {
@@ -120,6 +137,7 @@ impl Engine {
                 done => break done?,
             }
         };
+        fault::point("after_release");
         if released > 0 {
             log::info!("{released} events of the process before are taken up again");
         }
@@ -128,9 +146,13 @@ impl Engine {
         };
         let mut threads = self.threads.lock().expect("no panic while it is held");
         let (shared, Waking { worker, sender, answers }) = (self.shared.clone(), waking);
-        threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        if parts.apply {
+            threads.push(spawn("worker", Box::new(move || worker::run(&shared, &worker)))?);
+        }
         let shared = self.shared.clone();
-        threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        if parts.deliver {
+            threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
+        }
         let shared = self.shared.clone();
         threads.push(spawn("told", Box::new(move || answers::run(&shared, &answers)))?);
         Ok(())
@@ -143,9 +165,12 @@ impl Engine {
 
     /// Lets the threads finish what they hold, then folds the file into one.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Relaxed);
+        if !self.shared.stopping.swap(true, Relaxed) {
+            fault::point("stopping");
+        }
         self.shared.wake();
         self.shared.wake_sender();
+        self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
             let _ = thread.join();
         }

@@ -4,6 +4,7 @@
 //! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
 //! out while a transaction is open.
 
+mod access;
 pub mod check;
 pub mod claims;
 pub mod entities;
@@ -16,10 +17,14 @@ pub mod once;
 mod open;
 pub mod outbox;
 pub mod raw;
+pub mod settlement;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
+pub use access::{Access, Beside, Pour};
 use gate::Gate;
+#[cfg(feature = "faults")]
+pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
@@ -31,7 +36,7 @@ use std::time::Duration;
 /// The open file: one gate for writes, a few connections for reads, and the lock that says it is ours.
 pub struct Store {
     path: PathBuf,
-    readers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>, // None once it is stopped
+    readers: open::Readers,
     gate: Gate,
     /// Held for as long as the store lives, so that a second process is refused.
     _lock: open::Lock,
@@ -43,8 +48,8 @@ impl Store {
     pub fn open(path: &Path, options: &Options) -> Result<Store> {
         let lock = open::Lock::take(path)?;
         let (writer, unclean) = open::open_writer(path, options)?;
-        let readers = RwLock::new(Some(open::readers(path, options)?));
-        let gate = Gate::start(writer, path.to_owned(), options.clone());
+        let readers = open::Readers::new(RwLock::new(Some(open::readers(path, options)?)));
+        let gate = Gate::start(writer, path.to_owned(), options.clone(), readers.clone());
         Ok(Store { path: path.to_owned(), readers, gate, _lock: lock, unclean })
     }
 
@@ -72,7 +77,7 @@ impl Store {
     /// Runs `f` on a connection that cannot write.
     pub fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let pool = self.readers.read().expect("no panic while it is held").clone();
-        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?;
+        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped, or is being opened again".into()))?;
         f(&*pool.get()?)
     }
 

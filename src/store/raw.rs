@@ -155,6 +155,11 @@ impl StoredBody {
         }
         StoredBody { codec: 0, bytes: bytes.to_vec(), sha256 }
     }
+
+    /// How many bytes it takes.
+    pub fn stored(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 /// Level 1 with the thread's own context: making one for each body would cost more than the compression.
@@ -182,7 +187,7 @@ fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
 impl NewRaw {
     /// About how many bytes its row takes.
     pub fn stored_len(&self) -> usize {
-        self.body.bytes.len() + self.headers.len() + self.query.len() + 64
+        self.body.stored() + self.headers.len() + self.query.len() + 64
     }
 }
 
@@ -490,6 +495,12 @@ pub fn release_all(tx: &Tx, longest_wait: Millis) -> Result<usize> {
         .execute(params![tx.due_now, longest_wait])?)
 }
 
+/// When the newest raw event came; 0 when there is none.
+pub fn newest_time(conn: &Connection) -> Result<Millis> {
+    let sql = "SELECT received_at FROM postonce_raw_events ORDER BY id DESC LIMIT 1";
+    Ok(conn.query_row(sql, [], |r| r.get(0)).optional()?.unwrap_or(0))
+}
+
 /// The newest raw event.
 pub fn newest(conn: &Connection) -> Result<i64> {
     Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_raw_events", [], |r| r.get(0))?)
@@ -499,10 +510,21 @@ pub fn newest(conn: &Connection) -> Result<i64> {
 pub fn read_as(tx: &Tx, id: i64, book: i64, event: &crate::event::Event) -> Result<()> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version, unknown, proof)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE SET book = excluded.book, event_id = excluded.event_id, type = excluded.type,
-               occurred_at = excluded.occurred_at, api_version = excluded.api_version",
+               occurred_at = excluded.occurred_at, api_version = excluded.api_version, unknown = excluded.unknown,
+               proof = excluded.proof",
         )?
-        .execute(params![id, book, event.id, event.kind, event.occurred_at, event.api_version])?;
+        .execute(params![
+            id,
+            book,
+            event.id,
+            event.kind,
+            event.occurred_at,
+            event.api_version,
+            event.known == crate::event::Known::No,
+            event.proof.as_str()
+        ])?;
     Ok(())
 }
