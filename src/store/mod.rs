@@ -27,7 +27,7 @@ use gate::Gate;
 pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
@@ -105,6 +105,7 @@ pub struct Tx<'a> {
 /// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
 #[derive(Default)]
 pub struct Names {
+    trusting: Cell<bool>,
     sources: RefCell<HashMap<String, i64>>,
     books: RefCell<HashMap<Book, i64>>,
     pub(crate) accounts: RefCell<HashMap<ledger::AccountKey, i64>>,
@@ -170,8 +171,25 @@ impl<'a> Tx<'a> {
         Ok(id)
     }
 
+    /// Runs a batch without the savepoints in it, which cost more than the work they guard: whatever would need one gives
+    /// [`Error::Again`], the gate undoes the batch, and the next time it runs with them. `f` passes that error on.
+    pub fn trusting<T>(&self, trusting: bool, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.names.trusting.set(trusting);
+        let result = f();
+        self.names.trusting.set(false);
+        result
+    }
+
+    /// Is this a batch without savepoints?
+    pub fn is_trusting(&self) -> bool {
+        self.names.trusting.get()
+    }
+
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
     pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_trusting() {
+            return f().map_err(|_| Error::Again);
+        }
         let run = |sql: &str| self.conn.prepare_cached(sql)?.execute([]).map(|_| ());
         run("SAVEPOINT postonce_one")?;
         match f() {

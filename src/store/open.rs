@@ -115,6 +115,7 @@ pub fn beside(database: &Path, suffix: &str) -> PathBuf {
 /// The writing connection, with the schema in place, and whether the process before stopped without saying so.
 pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)> {
     refuse_old_sqlite()?;
+    without_memory_statistics();
     refuse_unsafe_file_system(path, options)?;
     make_private(path)?;
     let conn = connect(path, options)?;
@@ -231,6 +232,16 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
 
 fn has_schema(conn: &Connection) -> Result<bool> {
     Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'postonce_meta')", [], |r| r.get(0))?)
+}
+
+/// SQLite counts its memory under a lock that every allocation of every thread takes: a tenth of a write's time. Nobody
+/// here reads the count. Has to come before the first connection of the process; later it changes nothing.
+fn without_memory_statistics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    // Safety: an option without a pointer, read by SQLite when it initialises.
+    ONCE.call_once(|| unsafe {
+        rusqlite::ffi::sqlite3_config(rusqlite::ffi::SQLITE_CONFIG_MEMSTATUS, 0);
+    });
 }
 
 fn refuse_old_sqlite() -> Result<()> {
