@@ -13,6 +13,7 @@ pub mod gate;
 pub mod ledger;
 pub mod listing;
 mod lock;
+pub mod neighbours;
 pub mod once;
 mod open;
 pub mod outbox;
