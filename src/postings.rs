@@ -111,6 +111,7 @@ pub fn rule(kind: &str, facts: LedgerFacts) -> Rule {
         "credit" => (SALES, CREDIT, false),
         "credit_reversed" | "credit_redeemed" => (CREDIT, SALES, false),
         "adjustment" => (CLEARING, SUSPENSE, true),
+        "adjustment_out" => (SUSPENSE, CLEARING, true),
         _ => return Rule { debit: CLEARING, credit: SUSPENSE, settles: true, known: false },
     };
     Rule { debit, credit, settles, known: true }
