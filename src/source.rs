@@ -178,6 +178,12 @@ impl Source {
         Some(Access { base, user, key: key.to_owned(), test_mode, settings, ..Access::default() })
     }
 
+    /// Can it confirm, or fetch, what the signature does not cover?
+    pub fn can_confirm(&self) -> bool {
+        let ways = !self.recipe.fetch_object.is_empty() || !self.recipe.fetches.rules.is_empty();
+        self.api_key.is_some() && ways
+    }
+
     /// The way to the provider's API.
     pub fn client(&self, test_mode: bool, pace: Pace) -> std::result::Result<Client<'_>, PullError> {
         let access =

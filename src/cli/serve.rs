@@ -128,7 +128,7 @@ pub(super) fn doctor(args: &Serve) -> Done {
             for source in &sources {
                 let covers = source.verifier.covers().as_str();
                 let what = format!("source {}: {} signs the {covers}", source.name, source.recipe.title);
-                let safe = covers == "body" || source.api_key.is_some() || source.trusts_unsigned_fields;
+                let safe = covers == "body" || source.can_confirm() || source.trusts_unsigned_fields;
                 say(safe, what, "give it an api_key, so that amounts are confirmed before they are posted");
             }
         }

@@ -233,7 +233,7 @@ impl Worker<'_> {
         fault::point("before_read");
         let read = catch_unwind(AssertUnwindSafe(|| {
             let last = self.last_read.take().filter(|last| last.body == due.body && due.item > 0);
-            let events = match (last, body) {
+            let mut events = match (last, body) {
                 (Some(last), _) => last.events,
                 (None, Bytes::Here(body)) => read::events(&source, &body, due.origin, due.received_at),
                 (None, Bytes::AsBefore) => return Err(Ask::Wait(due.id, 0, "to be read again")),
@@ -241,7 +241,7 @@ impl Worker<'_> {
                     return Err(Ask::End(due.id, State::Dead, "its bytes are past their retention".into()));
                 }
             };
-            let read = read::one(&events, due.item);
+            let read = read::one(&mut events, due.item);
             if events.len() > 1 {
                 self.last_read = Some(LastRead { body: due.body, events });
             }

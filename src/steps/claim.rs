@@ -123,10 +123,13 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         }
     };
     if !source.trusts_unsigned_fields && movements.iter().any(|m| m.unconfirmed) {
+        let hint = match source.api_key.is_none() && !source.recipe.fetch_object.is_empty() {
+            true => "give the source an api_key, or set trust_unsigned_fields",
+            false => "set trust_unsigned_fields if whoever knows the address and its secret is to be believed",
+        };
         return end(
             State::Parked,
-            "the signature does not cover the amount, and nothing confirms it: give the source an api_key, or set \
-             trust_unsigned_fields",
+            &format!("the signature does not cover the amount, and nothing confirms it: {hint}"),
         );
     }
     let mut stopped = None;
