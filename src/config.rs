@@ -67,11 +67,18 @@ pub struct Operator {
     pub token: Option<Spanned<String>>,
     /// A second token that may look and change nothing.
     pub read_only_token: Option<Spanned<String>>,
+    /// Names under which a proxy in front of it is reached (`ops.example.com`); addresses and localhost always are.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Operator {
     fn default() -> Operator {
-        Operator { listen: SocketAddr::from(([127, 0, 0, 1], 8788)), token: None, read_only_token: None }
+        Operator {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8788)),
+            token: None,
+            read_only_token: None,
+            hosts: Vec::new(),
+        }
     }
 }
 
@@ -121,6 +128,9 @@ pub struct SourceConfig {
     /// `stored` (default): answer once the bytes are safe. `applied`: answer after the effect.
     #[serde(default)]
     pub ack: Ack,
+    /// How it is compared with the provider's own report.
+    #[serde(default)]
+    pub settlement: Option<SettlementConfig>,
     /// Settings that the provider's file asks for.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
@@ -181,6 +191,61 @@ pub struct Given(pub String);
 impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(a secret)")
+    }
+}
+
+/// How a source is compared with the provider's own report: `[source.settlement]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SettlementConfig {
+    /// Run every day by itself. Needs an `api_key`.
+    pub enabled: bool,
+    /// At which time of day (UTC); most reports of a day are complete at noon of the next.
+    pub at: String,
+    /// Which list or report of the provider's file; absent: the one that covers most.
+    pub report: Option<String>,
+    /// The zone of the provider's days, `Europe/Berlin`; absent: what the provider's file says, or UTC.
+    pub zone: Option<String>,
+    /// How many days before the last are looked at again.
+    pub again_days: u32,
+    /// Hours after which an entry that is in no report goes to a person; absent: what the provider's file says.
+    pub grace_h: Option<u32>,
+    /// The same by kind.
+    pub grace_kind_h: BTreeMap<String, u32>,
+    /// The settled currency of reports that do not say it.
+    pub currency: Option<String>,
+    /// The provider's own account whose report it is, where events carry one.
+    pub account: String,
+    /// The user, key id or client id beside the `api_key`, where the provider has two parts; `env:` or `file:`.
+    pub api_user: Option<Spanned<String>>,
+    /// What the addresses of the provider's API need (`shop`, `location`).
+    pub settings: BTreeMap<String, String>,
+    /// Another page size than the provider's file says.
+    pub page_size: Option<u32>,
+    /// References, parents or orders (`*` at the end matches the rest) that are another integration's money.
+    pub not_ours: Vec<String>,
+    /// Hours without a delivery after which the source counts as silent; absent: from its own history.
+    pub silent_after_h: Option<u32>,
+}
+
+impl Default for SettlementConfig {
+    fn default() -> SettlementConfig {
+        SettlementConfig {
+            enabled: true,
+            at: "13:00".into(),
+            report: None,
+            zone: None,
+            again_days: 7,
+            grace_h: None,
+            grace_kind_h: BTreeMap::new(),
+            currency: None,
+            account: String::new(),
+            api_user: None,
+            settings: BTreeMap::new(),
+            page_size: None,
+            not_ours: Vec::new(),
+            silent_after_h: None,
+        }
     }
 }
 

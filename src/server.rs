@@ -8,6 +8,7 @@ use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
+use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::rates::Rates;
 use crate::source::Source;
@@ -26,7 +27,7 @@ pub const STOP_WITHIN: Duration = Duration::from_secs(8);
 pub struct Server {
     engine: Arc<Engine>,
     public: Option<Front>,
-    operator: Option<Front>,
+    operator: Option<Operator>,
 }
 
 impl Server {
@@ -67,7 +68,7 @@ impl Server {
             move |request, reply| handler.handle(request, reply),
         )
         .map_err(|e| Error::Unavailable(e.to_string()))?;
-        let operator = crate::operator::start(operator, engine.clone(), config)?;
+        let operator = Operator::start(operator, engine.clone(), config)?;
         Ok(Server { engine, public: Some(public), operator: Some(operator) })
     }
 
@@ -88,8 +89,11 @@ impl Server {
 
     /// Stops listening, answers what is in flight, folds the file into one.
     pub fn stop(mut self) {
-        for front in [self.public.take(), self.operator.take()].into_iter().flatten() {
+        if let Some(front) = self.public.take() {
             front.stop(STOP_WITHIN / 4);
+        }
+        if let Some(operator) = self.operator.take() {
+            operator.stop(STOP_WITHIN / 4);
         }
         self.engine.stop();
     }
@@ -174,12 +178,18 @@ impl Hooks {
             headers: &headers,
             body,
         };
+        let (began, counts) = (std::time::Instant::now(), self.shared.clone());
         answer(
             &self.shared,
             source,
             &delivery,
             |refusal| self.note_refusal(source, refusal, &delivery, client),
-            Box::new(move |response| reply.send(response)),
+            Box::new(move |response| {
+                if response.status() == 200 {
+                    counts.counts.acknowledged.note(began.elapsed());
+                }
+                reply.send(response);
+            }),
         );
     }
 
@@ -196,6 +206,7 @@ impl Hooks {
             return Some(answer);
         }
         let now = crate::clock::wall();
+        self.shared.counts.refused(&source.name, refusal.reason.as_str(), client.address);
         // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
         let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
         let other = self

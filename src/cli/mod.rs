@@ -6,12 +6,14 @@ mod args;
 
 mod bench;
 mod check;
+mod discrepancies;
 mod init;
 mod interpret;
 mod list;
 mod listen;
 mod output;
 mod providers;
+mod reconcile;
 mod replay;
 mod send;
 mod serve;
@@ -61,6 +63,9 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => replay::sweep(args),
         Command::Bench(args) => bench::run(args),
         Command::Torture(args) => torture::run(args),
+        Command::Reconcile(args) => reconcile::main(args),
+        Command::Discrepancies(args) => discrepancies::main(args),
+        Command::Import(args) => reconcile::import(args),
         Command::Version => output::version(),
     };
     match outcome {

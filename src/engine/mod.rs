@@ -1,18 +1,22 @@
 //! The engine: the store, the sources and the threads that move events on. What the server, the commands and an
 //! embedding app share.
 //!
-//! `worker` reads what is due, claims and applies it; `sender` delivers the outbox. Both ask the tables what there is to
-//! do; a wake-up only says "look".
+//! `worker` reads what is due, claims and applies it; `sender` delivers the outbox; `settler` runs the daily settlement.
+//! All ask the tables what there is to do; a wake-up only says "look".
 
 mod answers;
 mod fetcher;
+pub mod latency;
 mod sender;
+mod settler;
 mod worker;
 
 pub use answers::{Told, Waiter};
+pub use settler::silence_of;
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
+use crate::event::Millis;
 use crate::fault;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
@@ -23,7 +27,8 @@ use crate::store::raw::State;
 use crate::store::{Options, Store, foreign};
 use answers::Answers;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -59,9 +64,31 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Attempts to send that failed.
     pub send_failures: AtomicU64,
+    /// From a complete request to its answer, on the webhook paths.
+    pub acknowledged: latency::Latency,
+    /// Refused signatures by source and reason. Both are words of ours, so that this cannot grow.
+    pub refusals: Mutex<BTreeMap<(String, &'static str), Refusals>>,
+}
+
+/// Refused signatures of one source for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many since the start.
+    pub count: u64,
+    /// When the last one came.
+    pub last: Millis,
+    /// Where it came from.
+    pub from: IpAddr,
 }
 
 impl Counts {
+    pub(crate) fn refused(&self, source: &str, reason: &'static str, from: IpAddr) {
+        let last = crate::clock::wall();
+        let mut refusals = self.refusals.lock().expect("no panic while it is held");
+        let entry = refusals.entry((source.to_owned(), reason)).or_insert(Refusals { count: 0, last, from });
+        *entry = Refusals { count: entry.count + 1, last, from };
+    }
+
     pub(crate) fn ended(&self, state: State) {
         let at = State::ALL.iter().position(|s| *s == state).unwrap_or(0);
         self.ended[at].fetch_add(1, Relaxed);
@@ -81,6 +108,9 @@ impl Parts {
     /// Everything that a server does.
     pub const ALL: Parts = Parts { apply: true, deliver: true };
 }
+
+/// How long a stop waits for a call to a provider.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
 /// A running engine.
 pub struct Engine {
@@ -153,6 +183,10 @@ impl Engine {
         if parts.deliver {
             threads.push(spawn("sender", Box::new(move || sender::run(&shared, &sender)))?);
         }
+        if parts == Parts::ALL {
+            let shared = self.shared.clone();
+            threads.push(spawn("settler", Box::new(move || settler::run(&shared)))?);
+        }
         let shared = self.shared.clone();
         threads.push(spawn("told", Box::new(move || answers::run(&shared, &answers)))?);
         Ok(())
@@ -172,7 +206,14 @@ impl Engine {
         self.shared.wake_sender();
         self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
-            let _ = thread.join();
+            // one that waits for a provider's answer is left behind: all it can do from now on is fail
+            let until = Instant::now() + LEFT_BEHIND;
+            while thread.thread().name() == Some("settler") && !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if thread.thread().name() != Some("settler") || thread.is_finished() {
+                let _ = thread.join();
+            }
         }
         self.shared.store.stop();
     }
@@ -205,6 +246,14 @@ impl Shared {
     /// Is it time to end?
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
+    }
+
+    /// Waits, and no longer once it is time to end.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopping() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100).min(time));
+        }
     }
 
     /// Tells `waiter`, on a thread of ours, once the raw event has ended or failed, or it takes too long.

@@ -426,7 +426,10 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = tx.savepoint(|| (job.run)(&tx));
+            let mut result = tx.savepoint(|| (job.run)(&tx));
+            if matches!(result, Err(Error::Again)) {
+                result = tx.savepoint(|| (job.run)(&tx));
+            }
             if conn.is_autocommit() {
                 self.names.clear();
                 let itself = || Error::LostTransaction("the work ended the transaction itself".into());
@@ -621,7 +624,12 @@ impl Writer {
                     return log::debug!("checkpoint put off: {error}");
                 }
                 log::error!("the log could not be folded into the file: {error}");
-                self.figures.set_trouble(Some(if error.is_disk_full() { DISK_FULL.into() } else { error.to_string() }));
+                if error.is_disk_full() {
+                    // Nothing is wrong with the log, which still takes bodies for as long as it finds room.
+                    self.checkpoint_from = Instant::now() + Duration::from_secs(1);
+                    return;
+                }
+                self.figures.set_trouble(Some(error.to_string()));
                 self.give_up_if_tainted(&error);
             }
         }

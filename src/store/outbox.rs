@@ -159,3 +159,8 @@ pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
         .prepare_cached("SELECT min(due_at) FROM postonce_outbox WHERE due_at IS NOT NULL")?
         .query_row([], |r| r.get(0))?)
 }
+
+/// The newest message.
+pub fn newest(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_outbox", [], |r| r.get(0))?)
+}

@@ -5,6 +5,7 @@
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
 mod api;
+mod beside;
 mod bundled;
 mod cases;
 mod cases_money;
@@ -15,10 +16,12 @@ mod crash;
 mod harness;
 mod inside;
 mod latency;
+mod operator;
 mod plans;
 mod power;
 mod providers;
 mod scenarios;
+mod settlement;
 mod spine;
 mod tidy;
 mod torture;

@@ -5,6 +5,7 @@
 
 use crate::disk::{Disk, beside};
 use crate::engine::{Folder, charge, check, eventually, keep, keep_at_last, ledger, settled, start};
+use crate::harness::{self, SECRET, Server, Setup, Wire, stripe};
 use postonce::engine::Engine;
 use postonce::store::{Faulty, Options};
 use std::fs;
@@ -171,4 +172,122 @@ fn a_deleted_log_loses_nothing_of_what_it_held() {
     drop(engine);
     let engine = start(&database, &Options::default()).unwrap();
     expect(&engine, 0..11);
+}
+
+/// A file system of a few megabytes, unmounted when it is dropped. `None`, with a word: we may not mount.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn over(folder: &harness::Folder, options: &str) -> Option<Small> {
+        let path = folder.join("");
+        let mounted =
+            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!("skipped: a file system cannot be mounted here (needs root)");
+            return None;
+        }
+        Some(Small(path))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Is it ready, and what does it say if not?
+fn ready(server: &Server) -> Result<(), String> {
+    let mut wire = Wire::to(server.operator);
+    wire.write(b"GET /readyz HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n").unwrap();
+    let answer = wire.answer().unwrap();
+    if answer.status == 200 { Ok(()) } else { Err(answer.body) }
+}
+
+fn send(server: &Server, n: usize) -> harness::Answer {
+    let ballast: String = (0..40).map(|i| format!("{:x}", (n * 31 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let object = stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100)
+        .replace(r#""captured""#, &format!(r#""description":"{ballast}","captured""#));
+    let headers = harness::sign("stripe", SECRET, object.as_bytes(), &[]);
+    server.post("/webhooks/stripe", &headers, object.as_bytes())
+}
+
+/// Sends until there is no room; makes room; sends again what was refused.
+fn until_full(server: &Server, reason: &str, make_room: impl FnOnce()) {
+    let mut refused = Vec::new();
+    let mut n = 0;
+    while refused.len() < 30 {
+        let answer = send(server, n);
+        match answer.status {
+            200 => {}
+            503 => {
+                assert!(answer.body.contains(reason), "{answer:?}");
+                assert!(answer.header("retry-after").is_some());
+                refused.push(n);
+            }
+            _ => panic!("{answer:?}"),
+        }
+        n += 1;
+        assert!(n < 20_000, "it never gets full");
+    }
+    let why = ready(server).expect_err("a full disk is not ready");
+    assert!(why.contains(reason), "{why}");
+    assert!(server.ended().is_none());
+    make_room();
+    eventually("it goes on by itself", || ready(server).ok());
+    for n in &refused {
+        eventually("it is taken", || (send(server, *n).status == 200).then_some(()));
+    }
+    server.settled();
+    assert_eq!(server.ledger().len(), n);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_raw_events WHERE state = 'DEAD'"), 0);
+    server.check();
+    eprintln!("{n} events, {} refused", refused.len());
+}
+
+#[test]
+fn on_a_full_file_system_the_server_says_so_and_recovers_by_itself() {
+    let folder = std::sync::Arc::new(harness::Folder::new());
+    let Some(_small) = Small::over(&folder, "size=3m") else { return };
+    let log = tempfile();
+    std::os::unix::fs::symlink(&log, folder.join("server.log")).unwrap();
+    fs::write(folder.join("ballast"), vec![1; 1500 << 10]).unwrap();
+    let server = Server::start_in(folder.clone(), Setup::new().env("POSTONCE_CHECKPOINT_PAGES", "100"));
+    until_full(&server, "the disk is full", || fs::remove_file(folder.join("ballast")).unwrap());
+    assert!(server.log().contains("are free on the disk"), "it warned before");
+    server.stop();
+    fs::remove_file(log).unwrap();
+}
+
+fn tempfile() -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("postonce-proof-log-{}", std::process::id()))
+}
+
+#[test]
+fn at_a_limit_of_its_file_size_the_server_lives_says_so_and_recovers_by_itself() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let server = Setup::new().env("POSTONCE_CHECKPOINT_PAGES", "100").env("RUST_LOG", "off").start();
+    let limit = |bytes: Option<u64>| {
+        let pid = Pid::from_raw(server.pid() as i32);
+        prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+    };
+    limit(Some(700 << 10));
+    until_full(&server, "disk I/O error", || limit(None));
+    server.stop();
+}
+
+#[test]
+fn without_room_for_another_name_the_server_refuses_to_start_and_starts_when_there_is() {
+    let folder = std::sync::Arc::new(harness::Folder::new());
+    let Some(_small) = Small::over(&folder, "size=3m,nr_inodes=4") else { return };
+    let log = tempfile().with_extension("inodes");
+    std::os::unix::fs::symlink(&log, folder.join("server.log")).unwrap();
+    fs::write(folder.join("ballast"), b"1").unwrap();
+    assert!(Server::try_start_in(folder.clone(), Setup::new()).is_none());
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("error:") && said.contains("No space left"), "{said}");
+    drop(_small);
+    let server = Server::start_in(folder, Setup::new());
+    server.send("stripe", &stripe::charge("evt_1", "pi_1", 100)).is(200);
+    fs::remove_file(log).unwrap();
 }

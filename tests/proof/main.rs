@@ -14,6 +14,8 @@ mod engine;
 #[path = "../it/harness.rs"]
 mod harness;
 mod model;
+mod mutations;
 mod peers;
 mod power;
 mod secrets;
+mod smuggling;
