@@ -52,6 +52,8 @@ pub struct Won {
     pub event: Arc<Event>,
     /// The provider's time, or that of receipt.
     pub occurred_at: Millis,
+    /// When it came.
+    pub received_at: Millis,
     /// The event key is ours and ends with the apply.
     pub event_key: Option<String>,
     /// What is to be posted.
@@ -125,10 +127,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         }
     };
     if !source.trusts_unsigned_fields && movements.iter().any(|m| m.unconfirmed) {
-        let hint = match source.api_key.is_none() && !source.recipe.fetch_object.is_empty() {
-            true => "give the source an api_key, or set trust_unsigned_fields",
-            false => "set trust_unsigned_fields if whoever knows the address and its secret is to be believed",
-        };
+        let hint = source.what_confirms();
         return end(
             State::Parked,
             &format!("the signature does not cover the amount, and nothing confirms it: {hint}"),
@@ -199,6 +198,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         source: source.clone(),
         event: event.clone(),
         occurred_at: event.occurred_at.unwrap_or(due.received_at),
+        received_at: due.received_at,
         event_key,
         plan,
         origin: due.origin,

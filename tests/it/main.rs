@@ -15,8 +15,10 @@ mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
 mod inside;
+mod keeping;
 mod latency;
 mod operator;
+mod ops;
 mod plans;
 mod power;
 mod providers;
