@@ -136,7 +136,8 @@ pub struct SourceConfig {
     /// Post amounts that the signature does not cover, without confirming them by a fetch?
     #[serde(default)]
     pub trust_unsigned_fields: bool,
-    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts.
+    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts
+    /// (`key:` where the key is the user).
     #[serde(default)]
     pub api_key: Option<Spanned<String>>,
     /// Another address of the provider's API (a proxy, a test double).
