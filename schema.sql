@@ -71,8 +71,12 @@ CREATE TABLE postonce_events(                -- inserted by claim; replaced when
   event_id    TEXT,
   type        TEXT NOT NULL,
   occurred_at INTEGER,
-  api_version TEXT
+  api_version TEXT,
+  unknown     INTEGER NOT NULL DEFAULT 0 CHECK (unknown IN (0, 1)), -- nobody has a rule for its type
+  -- what proves it: a signature over the whole body, over a part, over nothing of it; or the provider's API
+  proof       TEXT NOT NULL DEFAULT 'body' CHECK (proof IN ('body', 'part', 'nothing', 'fetched'))
 ) STRICT;
+CREATE INDEX postonce_events_unknown ON postonce_events(book, type) WHERE unknown = 1;
 
 -- 3. Who may act, once -----------------------------------------------------------------------------------------------
 
@@ -240,6 +244,234 @@ CREATE TABLE postonce_attempts(              -- inserted by deliver; pruned by r
   error   TEXT
 ) STRICT;
 CREATE INDEX postonce_attempts_of_message ON postonce_attempts(message);
+
+-- 7. Settlement: the provider's word against ours ----------------------------------------------------------------------
+
+-- What a provider said: a file or a list from its API, normalised to lines. The same content again is the same report.
+CREATE TABLE postonce_reports(               -- inserted by reconcile; sealed once, when all lines are there
+  id           INTEGER PRIMARY KEY,
+  book         INTEGER NOT NULL,
+  source       INTEGER NOT NULL,
+  name         TEXT NOT NULL,                -- which report or list of the provider's file
+  origin       TEXT NOT NULL CHECK (origin IN ('file', 'api')),
+  file         TEXT,                         -- the file's name, as it was given
+  window_start INTEGER NOT NULL,             -- [start, end)
+  window_end   INTEGER NOT NULL CHECK (window_end > window_start),
+  sha256       BLOB NOT NULL CHECK (length(sha256) = 32), -- of the file, or of the lines of a list
+  rows         INTEGER CHECK (rows >= 0),    -- NULL: not all lines are there yet
+  repeats      INTEGER NOT NULL DEFAULT 0,   -- rows that said again what a line says already
+  skipped      TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(skipped)), -- rows that are no movements: how many by reason
+  control      TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(control)), -- what the file says about itself, and what was read
+  fetched_at   INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX postonce_reports_once ON postonce_reports(book, name, sha256) WHERE rows IS NOT NULL;
+CREATE INDEX postonce_reports_by_time ON postonce_reports(book, window_end);
+CREATE TABLE postonce_report_parts(          -- the bytes of a file, as evidence; pruned by retain when nothing open needs them
+  report INTEGER NOT NULL,
+  part   INTEGER NOT NULL,
+  bytes  BLOB NOT NULL,                      -- zstd
+  PRIMARY KEY (report, part)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE postonce_report_lines(          -- inserted by reconcile in the order of (kind, name); never changed
+  id           INTEGER PRIMARY KEY,
+  report       INTEGER NOT NULL,             -- postonce_reports
+  kind         TEXT NOT NULL,
+  name         TEXT NOT NULL,                -- the movement's reference as the ledger knows it; '' where the line has none
+  place        INTEGER NOT NULL,             -- the physical line or the number of the item, from 1
+  line_ref     TEXT NOT NULL,                -- the provider's id of the row, or what it is made of: the same row again
+  reference    TEXT,
+  ref_alt      TEXT,
+  parent       TEXT,
+  ord          TEXT,                         -- the merchant's order
+  gross        INTEGER NOT NULL,             -- in the settled currency, signed, as are the next three
+  tax          INTEGER NOT NULL,
+  fee          INTEGER NOT NULL,
+  net          INTEGER NOT NULL CHECK (net = gross - tax - fee),
+  currency     TEXT NOT NULL,
+  shown_amount INTEGER,                      -- what the customer was shown, where that is another currency
+  shown_currency TEXT,
+  occurred_at  INTEGER,
+  available_at INTEGER,
+  payout_ref   TEXT,
+  pending      INTEGER NOT NULL CHECK (pending IN (0, 1)), -- the object has not succeeded yet
+  unknown_kind TEXT,                         -- the provider's word, where no rule knows it
+  also         INTEGER,                      -- a second entry of ours that this line names
+  CHECK ((shown_currency IS NULL) = (shown_amount IS NULL))
+) STRICT;
+CREATE INDEX postonce_report_lines_by_name ON postonce_report_lines(report, kind, name);
+CREATE TRIGGER postonce_report_lines_sealed BEFORE INSERT ON postonce_report_lines
+  WHEN (SELECT rows FROM postonce_reports WHERE id = NEW.report) IS NOT NULL OR NOT EXISTS (SELECT 1 FROM postonce_reports WHERE id = NEW.report)
+  BEGIN SELECT RAISE(ABORT, 'this report is complete'); END;
+CREATE TRIGGER postonce_report_lines_fixed BEFORE UPDATE ON postonce_report_lines BEGIN SELECT RAISE(ABORT, 'lines are never changed'); END;
+CREATE TRIGGER postonce_report_lines_kept BEFORE DELETE ON postonce_report_lines
+  WHEN (SELECT rows FROM postonce_reports WHERE id = OLD.report) IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'lines are evidence'); END;
+CREATE TRIGGER postonce_reports_seal BEFORE UPDATE ON postonce_reports BEGIN SELECT
+  CASE WHEN OLD.rows IS NOT NULL THEN RAISE(ABORT, 'this report is complete')
+       WHEN NEW.rows IS NOT NULL AND NEW.rows IS NOT (SELECT count(*) FROM postonce_report_lines WHERE report = NEW.id)
+         THEN RAISE(ABORT, 'the report has lines that were not stored') END; END;
+CREATE TRIGGER postonce_reports_kept BEFORE DELETE ON postonce_reports WHEN OLD.rows IS NOT NULL
+  BEGIN SELECT RAISE(ABORT, 'reports are kept'); END;
+
+-- One comparison of a report with the ledger.
+CREATE TABLE postonce_runs(                  -- inserted by reconcile as RUNNING; ends once
+  id           INTEGER PRIMARY KEY,
+  book         INTEGER NOT NULL,
+  source       INTEGER NOT NULL,
+  report_name  TEXT NOT NULL,
+  report       INTEGER,
+  day          TEXT NOT NULL,                -- the last day of its window, by the provider's zone: where the trend shows it
+  again        INTEGER NOT NULL CHECK (again IN (0, 1)), -- looks again at days that had their run, and at all that is open
+  window_start INTEGER NOT NULL,
+  window_end   INTEGER NOT NULL CHECK (window_end > window_start),
+  started_at   INTEGER NOT NULL,
+  finished_at  INTEGER,
+  state        TEXT NOT NULL CHECK (state IN ('RUNNING', 'COMPLETED', 'DEFERRED', 'INVALID', 'FAILED')),
+  reason       TEXT,
+  covers       TEXT NOT NULL DEFAULT '["*"]' CHECK (json_valid(covers)), -- kinds the report can contain: only those of ours are expected in it
+  journal_upto INTEGER,                      -- the last entry when it was scored: what the repair posts later is not in it
+  open_from    INTEGER,                      -- every entry of the book before this one is settled
+  lines_total  INTEGER,
+  ours_total   INTEGER,
+  found        INTEGER,                      -- missing here, before any repair; only a window's first completed run has it
+  repaired     INTEGER NOT NULL DEFAULT 0,   -- fetched or rebuilt, and handed to the worker
+  posted       INTEGER NOT NULL DEFAULT 0,   -- provider_only lines handed to the worker
+  control_diff TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(control_diff)), -- stated minus ours, by currency
+  CONSTRAINT ended_has_a_time CHECK ((state = 'RUNNING') = (finished_at IS NULL)),
+  CONSTRAINT completed_is_whole CHECK (state <> 'COMPLETED' OR (report IS NOT NULL AND journal_upto IS NOT NULL AND lines_total >= 0 AND ours_total >= 0)),
+  CONSTRAINT others_say_why CHECK (state IN ('RUNNING', 'COMPLETED') OR reason IS NOT NULL),
+  CONSTRAINT found_is_complete CHECK (found IS NULL OR state = 'COMPLETED')
+) STRICT;
+CREATE UNIQUE INDEX postonce_runs_first ON postonce_runs(book, report_name, window_start, window_end) WHERE found IS NOT NULL;
+CREATE INDEX postonce_runs_by_day ON postonce_runs(book, day);
+
+-- One row a scored item. Two that met are one row, under the line: nothing can tell the two sides of a pair differently.
+CREATE TABLE postonce_run_items(             -- inserted by reconcile while the run is RUNNING; never changed
+  run     INTEGER NOT NULL,
+  side    TEXT NOT NULL CHECK (side IN ('T', 'O')), -- theirs: a line of the run's report; ours: an entry without a line in it
+  item    INTEGER NOT NULL,                  -- the line, or the journal entry
+  bucket  TEXT NOT NULL CHECK (bucket IN ('matched', 'missing_ours', 'missing_theirs', 'in_transit', 'pending_theirs', 'amount_differs',
+    'currency_differs', 'fee_differs', 'not_comparable', 'duplicate_theirs', 'duplicate_ours', 'provider_only', 'not_ours', 'parked_ours')),
+  partner INTEGER,                           -- the entry or line it met (of a duplicate: the one that is there already)
+  scored  INTEGER CHECK (scored IN (0, 1)),  -- the partner is scored by this row too: it lies in the run's window
+  rule    TEXT CHECK (rule IN ('LINE_REF', 'KIND+SOURCE', 'KIND+ALT', 'PARENT', 'ORDER+AMOUNT')),
+  PRIMARY KEY (run, side, item),
+  CONSTRAINT a_pair_has_two CHECK ((bucket IN ('matched', 'amount_differs', 'currency_differs', 'fee_differs', 'not_comparable',
+    'duplicate_theirs', 'duplicate_ours')) = (partner IS NOT NULL)),
+  CONSTRAINT partner_is_scored_or_not CHECK ((partner IS NULL) = (scored IS NULL)),
+  CONSTRAINT theirs_only CHECK (side = 'T' OR bucket NOT IN ('missing_ours', 'pending_theirs', 'provider_only', 'not_ours', 'parked_ours', 'duplicate_theirs')),
+  CONSTRAINT ours_only CHECK (side = 'O' OR bucket NOT IN ('missing_theirs', 'in_transit', 'duplicate_ours')),
+  CONSTRAINT a_pair_is_under_its_line CHECK (side = 'T' OR scored IS NOT 1)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX postonce_run_items_to_look_at ON postonce_run_items(run, bucket) WHERE bucket <> 'matched';
+CREATE TRIGGER postonce_run_items_open BEFORE INSERT ON postonce_run_items
+  WHEN (SELECT state FROM postonce_runs WHERE id = NEW.run) IS NOT 'RUNNING' BEGIN SELECT RAISE(ABORT, 'the run is over'); END;
+CREATE TRIGGER postonce_run_items_fixed BEFORE UPDATE ON postonce_run_items BEGIN SELECT RAISE(ABORT, 'a score is never changed'); END;
+CREATE TRIGGER postonce_run_items_kept BEFORE DELETE ON postonce_run_items BEGIN SELECT RAISE(ABORT, 'scores are kept'); END;
+
+-- The items counted, by the trigger that lets a run complete: these numbers cannot differ from the rows.
+CREATE TABLE postonce_run_counts(
+  run    INTEGER NOT NULL,
+  side   TEXT NOT NULL,
+  bucket TEXT NOT NULL,
+  n      INTEGER NOT NULL,
+  PRIMARY KEY (run, side, bucket)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER postonce_runs_born BEFORE INSERT ON postonce_runs WHEN NEW.state <> 'RUNNING' BEGIN SELECT RAISE(ABORT, 'a run starts as RUNNING'); END;
+CREATE TRIGGER postonce_runs_over BEFORE UPDATE ON postonce_runs WHEN OLD.state <> 'RUNNING' AND
+  (NEW.state, NEW.found, NEW.lines_total, NEW.ours_total, NEW.report, NEW.covers, NEW.window_start, NEW.window_end, NEW.journal_upto, NEW.day, NEW.book)
+  IS NOT (OLD.state, OLD.found, OLD.lines_total, OLD.ours_total, OLD.report, OLD.covers, OLD.window_start, OLD.window_end, OLD.journal_upto, OLD.day, OLD.book)
+  BEGIN SELECT RAISE(ABORT, 'the run is over'); END;
+CREATE TRIGGER postonce_runs_kept BEFORE DELETE ON postonce_runs BEGIN SELECT RAISE(ABORT, 'runs are kept'); END;
+-- A run completes only when it adds up: each line of its report and each expected entry of its window has its row.
+CREATE TRIGGER postonce_runs_complete BEFORE UPDATE OF state ON postonce_runs WHEN NEW.state = 'COMPLETED' AND OLD.state = 'RUNNING' BEGIN
+  INSERT INTO postonce_run_counts SELECT run, side, bucket, count(*) FROM postonce_run_items WHERE run = NEW.id GROUP BY run, side, bucket;
+  INSERT INTO postonce_run_counts SELECT run, 'P', bucket, count(*) FROM postonce_run_items WHERE run = NEW.id AND side = 'T' AND scored = 1
+    AND bucket <> 'duplicate_theirs' GROUP BY run, bucket;
+  SELECT CASE
+    WHEN NOT EXISTS (SELECT 1 FROM postonce_reports p WHERE p.id = NEW.report AND p.book = NEW.book AND p.name = NEW.report_name)
+      THEN RAISE(ABORT, 'not the report of this run')
+    WHEN NEW.lines_total IS NOT (SELECT rows FROM postonce_reports WHERE id = NEW.report)
+      THEN RAISE(ABORT, 'lines_total is not the number of lines of the report')
+    WHEN NEW.lines_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND side = 'T')
+      THEN RAISE(ABORT, 'a line has no bucket')
+    WHEN NEW.ours_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND side IN ('O', 'P'))
+      THEN RAISE(ABORT, 'an entry has no bucket')
+    -- a run that is larger was proven by the same query before, on a reading connection (entries are never changed)
+    WHEN NEW.ours_total <= 20000 AND EXISTS (SELECT 1 FROM postonce_journal j
+        WHERE j.book = NEW.book AND j.settles = 1 AND j.occurred_at >= NEW.window_start AND j.occurred_at < NEW.window_end AND j.id <= NEW.journal_upto
+          AND (NEW.covers = '["*"]' OR j.kind IN (SELECT value FROM json_each(NEW.covers)))
+          AND NOT EXISTS (SELECT 1 FROM postonce_run_items i WHERE i.run = NEW.id AND i.side = 'O' AND i.item = j.id)
+          AND j.id NOT IN (SELECT i.partner FROM postonce_run_items i WHERE i.run = NEW.id AND i.side = 'T' AND i.scored = 1))
+      THEN RAISE(ABORT, 'an entry of the window has no bucket')
+  END; END;
+
+CREATE TABLE postonce_settled(               -- inserted by reconcile: exclusive across runs, one entry has one line, for ever
+  entry    INTEGER PRIMARY KEY,              -- postonce_journal
+  book     INTEGER NOT NULL,
+  line_ref TEXT NOT NULL,                    -- the same line again is the same line; another line for this entry is a duplicate
+  line     INTEGER,                          -- postonce_report_lines; NULL: a person accepted that there is none
+  rule     TEXT,                             -- how they met, where it was not by name
+  run      INTEGER,
+  at       INTEGER NOT NULL
+) STRICT;
+-- a line that met its entry by name meets it by name again; only the others are looked up by the line
+CREATE UNIQUE INDEX postonce_settled_by_line ON postonce_settled(book, line_ref) WHERE rule IS NOT NULL;
+CREATE TRIGGER postonce_settled_expected BEFORE INSERT ON postonce_settled
+  WHEN NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.entry AND book = NEW.book AND settles = 1)
+  BEGIN SELECT RAISE(ABORT, 'this entry expects no settlement'); END;
+CREATE TRIGGER postonce_settled_fixed BEFORE UPDATE ON postonce_settled BEGIN SELECT RAISE(ABORT, 'settled is settled'); END;
+CREATE TRIGGER postonce_settled_kept BEFORE DELETE ON postonce_settled BEGIN SELECT RAISE(ABORT, 'settled is settled'); END;
+
+-- What a person should see: opened once, ages, closed with a resolution and a note.
+CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcile and by people
+  id           INTEGER PRIMARY KEY,
+  book         INTEGER NOT NULL,
+  class        TEXT NOT NULL CHECK (class IN ('MISSING_OURS', 'MISSING_THEIRS', 'AMOUNT_DIFFERS', 'CURRENCY_DIFFERS', 'FEE_DIFFERS',
+    'DUPLICATE_THEIRS', 'DUPLICATE_OURS', 'PARKED_OURS', 'UNKNOWN_KIND', 'CONTROL_TOTAL')),
+  kind         TEXT NOT NULL,                -- of the movement
+  reference    TEXT NOT NULL,                -- of the movement; with class and kind what makes it one discrepancy
+  currency     TEXT,
+  our_amount   INTEGER,
+  their_amount INTEGER,
+  entry        INTEGER,                      -- postonce_journal
+  line         INTEGER,                      -- postonce_report_lines
+  raw_event    INTEGER,                      -- what is parked, or what was fetched for it
+  first_run    INTEGER,
+  last_run     INTEGER,
+  seen         INTEGER NOT NULL DEFAULT 1,
+  opened_at    INTEGER NOT NULL,
+  state        TEXT NOT NULL DEFAULT 'OPEN' CHECK (state IN ('OPEN', 'FIXING', 'ASSIGNED', 'RESOLVED')), -- FIXING: fetched, under way
+  assignee     TEXT,
+  resolution   TEXT CHECK (resolution IN ('AUTO_FETCHED', 'AUTO_LATE_MATCH', 'POSTED_CORRECTION', 'PROVIDER_ERROR', 'ACCEPTED', 'DUPLICATE_OF')),
+  resolved_at  INTEGER,
+  CONSTRAINT resolved_says_how CHECK ((state = 'RESOLVED') = (resolution IS NOT NULL AND resolved_at IS NOT NULL))
+) STRICT;
+CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
+CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at);
+CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'
+  BEGIN SELECT RAISE(ABORT, 'a resolved discrepancy is history'); END;
+CREATE TRIGGER postonce_discrepancies_kept BEFORE DELETE ON postonce_discrepancies BEGIN SELECT RAISE(ABORT, 'discrepancies are kept'); END;
+CREATE TABLE postonce_discrepancy_log(       -- inserted with every change of a discrepancy; never changed
+  id          INTEGER PRIMARY KEY,
+  discrepancy INTEGER NOT NULL REFERENCES postonce_discrepancies(id),
+  at          INTEGER NOT NULL,
+  actor       TEXT NOT NULL CHECK (trim(actor) <> ''),
+  from_state  TEXT NOT NULL,
+  to_state    TEXT NOT NULL,
+  note        TEXT NOT NULL CHECK (trim(note) <> '')
+) STRICT;
+CREATE INDEX postonce_discrepancy_log_of ON postonce_discrepancy_log(discrepancy);
+CREATE TRIGGER postonce_discrepancy_log_fixed BEFORE UPDATE ON postonce_discrepancy_log BEGIN SELECT RAISE(ABORT, 'the log is never changed'); END;
+CREATE TRIGGER postonce_discrepancy_log_kept BEFORE DELETE ON postonce_discrepancy_log BEGIN SELECT RAISE(ABORT, 'the log is never changed'); END;
+-- The evidence of what is open is not pruned: the bytes of the event behind its entry, and of the one that is parked.
+CREATE TRIGGER postonce_bodies_evidence BEFORE UPDATE OF body ON postonce_bodies WHEN NEW.body IS NULL AND OLD.body IS NOT NULL AND (
+  EXISTS (SELECT 1 FROM postonce_discrepancies d WHERE d.state <> 'RESOLVED' AND d.raw_event IN (OLD.id, (SELECT r.id FROM postonce_raw_events r WHERE r.id = d.raw_event AND r.body = OLD.id)))
+  OR EXISTS (SELECT 1 FROM postonce_discrepancies d JOIN postonce_journal j ON j.id = d.entry JOIN postonce_raw_events r ON r.id = j.raw_event
+    WHERE d.state <> 'RESOLVED' AND ifnull(r.body, r.id) = OLD.id))
+  BEGIN SELECT RAISE(ABORT, 'evidence of an open discrepancy'); END;
 
 -- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
 

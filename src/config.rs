@@ -99,6 +99,9 @@ pub struct SourceConfig {
     /// How old a signature may be, in seconds; absent: what the provider's file says.
     #[serde(default)]
     pub tolerance: Option<u64>,
+    /// How far ahead of our clock a signature may be dated, in seconds; absent: as `tolerance`.
+    #[serde(default)]
+    pub future: Option<u64>,
     /// Addresses or networks that may send; empty: all.
     #[serde(default)]
     pub allow_from: Vec<ipnet::IpNet>,
@@ -108,7 +111,7 @@ pub struct SourceConfig {
     /// Post amounts that the signature does not cover, without confirming them by a fetch?
     #[serde(default)]
     pub trust_unsigned_fields: bool,
-    /// The provider's API key, by `env:` or `file:`.
+    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts.
     #[serde(default)]
     pub api_key: Option<Spanned<String>>,
     /// Another address of the provider's API (a proxy, a test double).

@@ -142,6 +142,18 @@ impl From<Error> for ApplyError {
     }
 }
 
+impl From<&str> for ApplyError {
+    fn from(why: &str) -> ApplyError {
+        ApplyError::Retry(why.to_owned())
+    }
+}
+
+impl From<String> for ApplyError {
+    fn from(why: String) -> ApplyError {
+        ApplyError::Retry(why)
+    }
+}
+
 impl From<rusqlite::Error> for ApplyError {
     fn from(error: rusqlite::Error) -> ApplyError {
         ApplyError::Retry(sqlite_text(&error))

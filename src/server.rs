@@ -12,7 +12,9 @@ use crate::providers::signature::{Delivery, Refusal};
 use crate::rates::Rates;
 use crate::source::Source;
 use crate::store::Options;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +56,7 @@ impl Server {
             shared: engine.shared().clone(),
             base: base.trim_end_matches('/').to_owned(),
             rates: Rates::new(engine.shared().sources.values()),
+            hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
         });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
@@ -113,7 +116,11 @@ struct Hooks {
     shared: Arc<Shared>,
     base: String,
     rates: Rates,
+    hints: DefaultDirectRateLimiter,
 }
+
+/// How many refused requests a second are looked at with the secrets of the other sources.
+const HINTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 const PREFIX: &str = "/webhooks/";
 
@@ -189,10 +196,13 @@ impl Hooks {
             return Some(answer);
         }
         let now = crate::clock::wall();
+        // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
+        let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
         let other = self
             .shared
             .sources
             .values()
+            .take(others)
             .filter(|other| other.name != source.name)
             .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));

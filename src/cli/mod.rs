@@ -7,13 +7,16 @@ mod args;
 mod bench;
 mod check;
 mod init;
+mod interpret;
 mod list;
 mod listen;
 mod output;
+mod providers;
 mod replay;
 mod send;
 mod serve;
 mod torture;
+mod verify;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -51,6 +54,9 @@ pub fn main() -> ExitCode {
         Command::Ledger(args) => list::ledger(args),
         Command::Balances(args) => list::balances(args),
         Command::Entities(args) => list::entities(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Interpret(args) => interpret::run(args),
+        Command::Providers(args) => providers::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
         Command::Bench(args) => bench::run(args),

@@ -5,6 +5,7 @@
 //! do; a wake-up only says "look".
 
 mod answers;
+mod fetcher;
 mod sender;
 mod worker;
 
@@ -27,6 +28,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// What the threads share.
 pub struct Shared {
@@ -127,7 +129,14 @@ impl Engine {
     /// Releases what the process before had claimed and starts the threads.
     pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
         fault::point("before_release");
-        let released = sweep::at_start(&self.shared.store)?;
+        // An app on the same file may hold the lock for its migration: a start waits for it, as long as anybody would.
+        let until = Instant::now() + Duration::from_secs(30);
+        let released = loop {
+            match sweep::at_start(&self.shared.store) {
+                Err(Error::Unavailable(why)) if Instant::now() < until => log::warn!("waiting to start: {why}"),
+                done => break done?,
+            }
+        };
         fault::point("after_release");
         if released > 0 {
             log::info!("{released} events of the process before are taken up again");

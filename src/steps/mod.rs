@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod claim;
 pub mod deliver;
+pub mod fetch;
 pub mod read;
 pub mod receive;
 pub mod sweep;

@@ -7,7 +7,7 @@
 
 use super::open::{self, Identity, Options, Readers};
 use super::raw::{self, NewRaw};
-use super::{Names, Tx, set_meta};
+use super::{Names, Tx, lock, set_meta};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::event::Millis;
@@ -32,6 +32,8 @@ const WORK_WITH_INTAKE: Duration = Duration::from_millis(4);
 const WORK_ALONE: Duration = Duration::from_millis(10);
 /// WAL pages after which readers are waited for, so that the log starts anew.
 const RESTART_PAGES: i64 = 16_000;
+/// After a checkpoint that a reader held back.
+const CHECKPOINT_AGAIN: Duration = Duration::from_millis(250);
 
 /// What senders and people are told then.
 const DISK_FULL: &str = "the disk is full";
@@ -45,6 +47,9 @@ thread_local! {
 
 /// Has SQLite tell us the size of the WAL at each commit of this connection, on the thread that commits.
 fn watch_wal(conn: &Connection) {
+    if let Err(e) = lock::wait_on(conn) {
+        log::warn!("SQLite's own way to wait for a lock stays: {e}");
+    }
     conn.wal_hook(Some(|_, pages| {
         WAL_PAGES.set(i64::from(pages));
         Ok(())
@@ -129,11 +134,11 @@ impl Gate {
             figures: figures.clone(),
             due_latest: 0,
             reopen_at: None,
+            checkpoint_from: Instant::now(),
             kept_latest: 0,
             file: None,
             log: None,
             free_seen: None,
-            fold_again_at: None,
             answers: answering(),
         };
         let thread = std::thread::Builder::new()
@@ -238,13 +243,13 @@ struct Writer {
     figures: Arc<Figures>,
     due_latest: Millis,
     reopen_at: Option<Instant>,
+    checkpoint_from: Instant,
     /// The newest raw event that was acknowledged: whatever file is opened again must have it.
     kept_latest: i64,
     /// What we write to, so that a file that was deleted or replaced under us is noticed.
     file: Option<Identity>,
     log: Option<Identity>,
     free_seen: Option<Instant>,
-    fold_again_at: Option<Instant>,
     answers: Sender<Kept>,
 }
 
@@ -270,6 +275,7 @@ fn answering() -> Sender<Kept> {
 
 impl Writer {
     fn run(&mut self) {
+        lock::patience(self.options.lock_wait);
         self.conn.iter().for_each(watch_wal);
         self.file = Identity::of(&self.path);
         loop {
@@ -588,27 +594,36 @@ impl Writer {
     fn checkpoint(&mut self) {
         let Some(conn) = &self.conn else { return };
         let pages = WAL_PAGES.get();
-        if pages < self.options.checkpoint_pages || self.fold_again_at.is_some_and(|at| Instant::now() < at) {
+        if pages < self.options.checkpoint_pages || Instant::now() < self.checkpoint_from {
             return;
         }
         fault::point("before_checkpoint");
         let began = Instant::now();
         let how =
             if pages > RESTART_PAGES { "PRAGMA wal_checkpoint(RESTART)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
-        let left = conn.query_row(how, [], |r| r.get::<_, i64>(1));
+        // A reader of the app that stays must hold back neither this nor the next commit.
+        let left = lock::within(Duration::from_millis(10), || {
+            conn.query_row(how, [], |r| Ok((r.get::<_, i64>(1)?, r.get::<_, i64>(2)?)))
+        });
         fault::point("after_checkpoint");
         self.figures.checkpoint_us.store(began.elapsed().as_micros() as u64, Relaxed);
         match left {
-            Ok(pages) => self.figures.wal_pages.store(pages, Relaxed),
+            Ok((pages, folded)) => {
+                self.figures.wal_pages.store(pages, Relaxed);
+                if folded < pages {
+                    self.checkpoint_from = Instant::now() + CHECKPOINT_AGAIN;
+                }
+            }
             Err(e) => {
                 let error = Error::from(e);
+                self.checkpoint_from = Instant::now() + CHECKPOINT_AGAIN;
                 if error.is_busy() {
                     return log::debug!("checkpoint put off: {error}");
                 }
                 log::error!("the log could not be folded into the file: {error}");
                 if error.is_disk_full() {
                     // Nothing is wrong with the log, which still takes bodies for as long as it finds room.
-                    self.fold_again_at = Some(Instant::now() + Duration::from_secs(1));
+                    self.checkpoint_from = Instant::now() + Duration::from_secs(1);
                     return;
                 }
                 self.figures.set_trouble(Some(if error.is_disk_full() { DISK_FULL.into() } else { error.to_string() }));

@@ -4,6 +4,7 @@
 //! table family each and take the open transaction. Nothing here knows of HTTP or of providers, and nothing here calls
 //! out while a transaction is open.
 
+mod access;
 pub mod check;
 pub mod claims;
 pub mod entities;
@@ -11,13 +12,16 @@ pub mod foreign;
 pub mod gate;
 pub mod ledger;
 pub mod listing;
+mod lock;
 pub mod once;
 mod open;
 pub mod outbox;
 pub mod raw;
+pub mod settlement;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
+pub use access::{Access, Beside, Pour};
 use gate::Gate;
 #[cfg(feature = "faults")]
 pub use open::Faulty;

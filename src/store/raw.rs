@@ -510,10 +510,21 @@ pub fn newest(conn: &Connection) -> Result<i64> {
 pub fn read_as(tx: &Tx, id: i64, book: i64, event: &crate::event::Event) -> Result<()> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version, unknown, proof)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE SET book = excluded.book, event_id = excluded.event_id, type = excluded.type,
-               occurred_at = excluded.occurred_at, api_version = excluded.api_version",
+               occurred_at = excluded.occurred_at, api_version = excluded.api_version, unknown = excluded.unknown,
+               proof = excluded.proof",
         )?
-        .execute(params![id, book, event.id, event.kind, event.occurred_at, event.api_version])?;
+        .execute(params![
+            id,
+            book,
+            event.id,
+            event.kind,
+            event.occurred_at,
+            event.api_version,
+            event.known == crate::event::Known::No,
+            event.proof.as_str()
+        ])?;
     Ok(())
 }

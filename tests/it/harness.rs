@@ -435,9 +435,14 @@ pub fn sign_at(
 }
 
 /// A provider's rules with one secret.
-pub fn verifier(provider: &str, secret: &str) -> Verifier {
-    let recipe = Catalog::open(None).unwrap().recipe(provider).unwrap().unwrap();
-    Verifier::new(&recipe.signature, &[Secret::pasted("test", secret).0], &Options::default()).unwrap()
+pub fn verifier(provider: &str, secret: &str) -> Arc<Verifier> {
+    static KNOWN: Mutex<BTreeMap<(String, String), Arc<Verifier>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap();
+    let make = || {
+        let recipe = Catalog::open(None).unwrap().recipe(provider).unwrap().unwrap();
+        Verifier::new(&recipe.signature, &[Secret::pasted("test", secret).0], &Options::default()).unwrap()
+    };
+    known.entry((provider.to_owned(), secret.to_owned())).or_insert_with(|| Arc::new(make())).clone()
 }
 
 /// What came back.
@@ -506,8 +511,9 @@ impl Wire {
 
     /// A POST and its answer, if the connection lives that long.
     pub fn try_post(&mut self, path: &str, headers: &[(String, String)], body: &[u8]) -> std::io::Result<Answer> {
-        self.write(&post_bytes(path, headers, body))?;
-        self.answer()
+        // It may be refused before it is all sent: the answer counts.
+        let written = self.write(&post_bytes(path, headers, body));
+        self.answer().map_err(|e| written.err().unwrap_or(e))
     }
 
     /// The next answer.

@@ -3,13 +3,13 @@
 
 use crate::harness::{Folder, SECRET, eventually, sign, stripe};
 use postonce::config::Loaded;
-use postonce::engine::{self, Engine, Waking};
+use postonce::engine::{self, Engine, Parts, Waking};
 use postonce::error::Error;
 use postonce::event::Meaning;
 use postonce::providers::signature::Delivery;
 use postonce::source::{Effect, Source};
 use postonce::steps::claim::{Claimed, Prepared, Won, claim};
-use postonce::steps::read::{Read, read};
+use postonce::steps::read::{self, Read};
 use postonce::steps::receive::{Received, receive};
 use postonce::steps::{apply, sweep};
 use postonce::store::gate::Intake;
@@ -45,7 +45,7 @@ impl Inside {
     /// With an effect, and started.
     pub fn start(effect: Option<Effect>) -> Inside {
         let (inside, waking) = Inside::open(|source| effect.into_iter().for_each(|e| source.add_effect(e)));
-        inside.engine.start(waking).unwrap();
+        inside.engine.start(waking, Parts::ALL).unwrap();
         inside
     }
 
@@ -80,7 +80,8 @@ impl Inside {
             .store
             .read(|conn| Ok((raw::get(conn, id)?.unwrap(), raw::body(conn, id)?.unwrap())))
             .unwrap();
-        let Read::Event(event) = read(self.source(), &body, 0, due.received_at) else { panic!("a batch") };
+        let events = read::events(self.source(), &body, due.origin, due.received_at);
+        let Read::Event(event) = read::one(&events, 0) else { panic!("a batch") };
         assert!(matches!(event.meaning, Meaning::Effects { .. }));
         Prepared { due, source: self.source().clone(), event: *event, counted: false }
     }
@@ -95,7 +96,7 @@ impl Inside {
 
     fn apply(&self, won: &Won) -> Result<(), Error> {
         let won = won.clone();
-        self.engine.shared().store.write(move |tx| apply::apply(tx, &won))
+        self.engine.shared().store.write(move |tx| apply::apply(tx, &won).map(|_| ()))
     }
 
     /// A number from the database.
@@ -142,7 +143,7 @@ fn p99(mut times: Vec<Duration>) -> Duration {
 
 #[test]
 fn an_apply_over_its_budget_is_interrupted_and_no_answer_waits_for_it() {
-    let heavy: Effect = Box::new(|tx, _, _| {
+    let heavy: Effect = Arc::new(|tx, _| {
         tx.conn.execute_batch("CREATE TABLE IF NOT EXISTS app(x); INSERT INTO app VALUES (1)")?;
         Ok(tx.conn.query_row(HEAVY, [], |_| Ok(()))?)
     });
@@ -171,9 +172,9 @@ fn an_apply_over_its_budget_is_interrupted_and_no_answer_waits_for_it() {
 
 #[test]
 fn an_effect_that_fails_or_panics_undoes_everything_and_hurts_nobody_else() {
-    let moody: Effect = Box::new(|tx, won, _| {
+    let moody: Effect = Arc::new(|tx, now| {
         tx.conn.execute_batch("CREATE TABLE IF NOT EXISTS app(x); INSERT INTO app VALUES (1)")?;
-        match won.event.id.as_deref() {
+        match now.won.event.id.as_deref() {
             Some("evt_error") => Err(Error::Apply("no such customer".into())),
             Some("evt_panic") => panic!("a bug of the app"),
             _ => Ok(()),

@@ -4,6 +4,11 @@
 //! One file a topic. Tests wait for facts, never for time; a failure prints the command, the server's log and the state
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
+mod api;
+mod bundled;
+mod cases;
+mod cases_money;
+mod cases_store;
 mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
@@ -12,5 +17,8 @@ mod inside;
 mod latency;
 mod plans;
 mod power;
+mod providers;
+mod scenarios;
 mod spine;
+mod tidy;
 mod torture;

@@ -1,0 +1,368 @@
+//! Runs and their items: born RUNNING, ended once, completed only when they add up (the trigger of the schema).
+
+use crate::error::Result;
+use crate::event::Millis;
+use crate::store::Tx;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use std::collections::BTreeMap;
+
+/// One run, for people and scripts: the shape of `postonce reconcile show --json`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct RunLine {
+    /// Its number.
+    pub id: i64,
+    /// Whose.
+    pub tenant: String,
+    /// At which provider.
+    pub provider: String,
+    /// The provider's own account, or empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub provider_account: String,
+    /// `live` or `test`.
+    pub mode: String,
+    /// The source that asked.
+    pub source: String,
+    /// Which report or list.
+    pub report_name: String,
+    /// Its number, once there is one.
+    pub report: Option<i64>,
+    /// Where the trend shows it.
+    pub day: String,
+    /// Looks again at days that had their run.
+    pub again: bool,
+    /// The window's beginning, RFC 3339.
+    pub window_start: String,
+    /// The window's end, not included.
+    pub window_end: String,
+    /// When it began.
+    pub started_at: String,
+    /// When it ended.
+    pub finished_at: Option<String>,
+    /// `RUNNING`, `COMPLETED`, `DEFERRED`, `INVALID`, `FAILED`.
+    pub state: String,
+    /// Why it did not complete.
+    pub reason: Option<String>,
+    /// Lines of the report.
+    pub lines: Option<i64>,
+    /// Entries of ours that were scored.
+    pub ours: Option<i64>,
+    /// Missing here before any repair.
+    pub found: Option<i64>,
+    /// Fetched or rebuilt.
+    pub repaired: i64,
+    /// Posted from the report.
+    pub posted: i64,
+    /// What the provider's balance says less what ours does, by currency.
+    pub control_diff: serde_json::Value,
+    /// Items by bucket: lines, and entries without a line.
+    pub buckets: BTreeMap<String, i64>,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    /// Only this one.
+    pub id: Option<i64>,
+    /// Only this tenant.
+    pub tenant: Option<String>,
+    /// Only this provider.
+    pub provider: Option<String>,
+    /// Only those of this source.
+    pub source: Option<String>,
+    /// At most so many, the newest first.
+    pub limit: Option<u32>,
+}
+
+fn read(r: &Row) -> rusqlite::Result<RunLine> {
+    let time = |at: Millis| crate::clock::rfc3339(at);
+    Ok(RunLine {
+        id: r.get(0)?,
+        tenant: r.get(1)?,
+        provider: r.get(2)?,
+        provider_account: r.get(3)?,
+        mode: r.get(4)?,
+        source: r.get(5)?,
+        report_name: r.get(6)?,
+        report: r.get(7)?,
+        day: r.get(8)?,
+        again: r.get(9)?,
+        window_start: time(r.get(10)?),
+        window_end: time(r.get(11)?),
+        started_at: time(r.get(12)?),
+        finished_at: r.get::<_, Option<Millis>>(13)?.map(time),
+        state: r.get(14)?,
+        reason: r.get(15)?,
+        lines: r.get(16)?,
+        ours: r.get(17)?,
+        found: r.get(18)?,
+        repaired: r.get(19)?,
+        posted: r.get(20)?,
+        control_diff: serde_json::from_str(&r.get::<_, String>(21)?).unwrap_or_default(),
+        buckets: BTreeMap::new(),
+    })
+}
+
+/// Lists runs, the newest first.
+pub fn list(conn: &Connection, filter: &RunFilter) -> Result<Vec<RunLine>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT r.id, b.tenant, b.provider, b.provider_account, b.mode, s.name, r.report_name, r.report, r.day, r.again, r.window_start,
+           r.window_end, r.started_at, r.finished_at, r.state, r.reason, r.lines_total, r.ours_total, r.found, r.repaired, r.posted, r.control_diff
+         FROM postonce_runs r JOIN postonce_books b ON b.id = r.book JOIN postonce_sources s ON s.id = r.source
+         WHERE (?1 IS NULL OR r.id = ?1) AND (?2 IS NULL OR b.tenant = ?2) AND (?3 IS NULL OR b.provider = ?3) AND (?4 IS NULL OR s.name = ?4)
+         ORDER BY r.id DESC LIMIT ?5",
+    )?;
+    let limit = filter.limit.map_or(-1, i64::from);
+    let rows = statement.query_map(params![filter.id, filter.tenant, filter.provider, filter.source, limit], read)?;
+    let mut runs: Vec<RunLine> = rows.collect::<rusqlite::Result<_>>()?;
+    let mut counts = conn.prepare_cached(
+        "SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 AND side IN ('T', 'O') GROUP BY bucket",
+    )?;
+    for run in &mut runs {
+        run.buckets = counts.query_map([run.id], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    }
+    Ok(runs)
+}
+
+/// One item of a run that is not matched, with what both sides say.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ItemLine {
+    /// Its bucket.
+    pub bucket: String,
+    /// The movement's kind.
+    pub kind: String,
+    /// Its reference.
+    pub reference: String,
+    /// The line of the report.
+    pub line: Option<i64>,
+    /// Where it stands in the file or list.
+    pub place: Option<i64>,
+    /// The entry.
+    pub entry: Option<i64>,
+    /// What they say, minor units, seen from the balance.
+    pub their_amount: Option<i64>,
+    /// What we have, minor units.
+    pub our_amount: Option<i64>,
+    /// The currency of theirs, or else of ours.
+    pub currency: Option<String>,
+    /// When it happened, RFC 3339.
+    pub occurred_at: Option<String>,
+}
+
+/// The items of a run that are not matched, at most `limit`.
+pub fn items(conn: &Connection, run: i64, limit: u32) -> Result<Vec<ItemLine>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT i.bucket, ifnull(l.kind, j.kind), coalesce(nullif(l.name, ''), l.reference, l.ref_alt, j.ref, l.line_ref), l.id, l.place, j.id,
+           ifnull(l.shown_amount, l.gross), j.amount, coalesce(l.shown_currency, l.currency, j.currency), ifnull(l.occurred_at, j.occurred_at)
+         FROM postonce_run_items i
+           LEFT JOIN postonce_report_lines l ON l.id = CASE i.side WHEN 'T' THEN i.item ELSE i.partner END
+           LEFT JOIN postonce_journal j ON j.id = CASE i.side WHEN 'O' THEN i.item ELSE i.partner END
+         WHERE i.run = ?1 AND i.bucket <> 'matched' ORDER BY i.bucket, i.side, i.item LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![run, limit], |r| {
+        Ok(ItemLine {
+            bucket: r.get(0)?,
+            kind: r.get(1)?,
+            reference: r.get(2)?,
+            line: r.get(3)?,
+            place: r.get(4)?,
+            entry: r.get(5)?,
+            their_amount: r.get(6)?,
+            our_amount: r.get(7)?,
+            currency: r.get(8)?,
+            occurred_at: r.get::<_, Option<Millis>>(9)?.map(crate::clock::rfc3339),
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// A run before it begins.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    /// Whose ledger.
+    pub book: i64,
+    /// The source's name.
+    pub source: String,
+    /// Which report or list.
+    pub report_name: String,
+    /// Where the trend shows it.
+    pub day: String,
+    /// Looks again at days that had their run.
+    pub again: bool,
+    /// `[start, end)`.
+    pub window: (Millis, Millis),
+    /// Kinds that are expected in the report; `["*"]`: all.
+    pub covers: Vec<String>,
+}
+
+/// Begins a run.
+pub fn begin(tx: &Tx, new: &NewRun) -> Result<i64> {
+    let source = tx.source(&new.source)?;
+    let covers = serde_json::Value::from(new.covers.clone()).to_string();
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO postonce_runs(book, source, report_name, day, again, window_start, window_end, started_at, state, covers)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'RUNNING', ?9)",
+        )?
+        .execute(params![
+            new.book,
+            source,
+            new.report_name,
+            new.day,
+            new.again,
+            new.window.0,
+            new.window.1,
+            tx.now,
+            covers
+        ])?;
+    Ok(tx.conn.last_insert_rowid())
+}
+
+/// Ends a run without a result.
+pub fn end(tx: &Tx, run: i64, state: &str, reason: &str, report: Option<i64>) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE postonce_runs SET state = ?2, reason = ?3, report = ifnull(?4, report), finished_at = ?5 WHERE id = ?1 AND state = 'RUNNING'",
+        )?
+        .execute(params![run, state, reason, report, tx.now])?;
+    Ok(())
+}
+
+/// What a process that died left RUNNING ends as FAILED, so that nothing seems to be under way for ever.
+pub fn end_abandoned(tx: &Tx, source: &str) -> Result<usize> {
+    let source = tx.source(source)?;
+    Ok(tx
+        .conn
+        .prepare_cached(
+            "UPDATE postonce_runs SET state = 'FAILED', reason = 'the process ended before the run did', finished_at = ?2
+             WHERE source = ?1 AND state = 'RUNNING'",
+        )?
+        .execute(params![source, tx.now])?)
+}
+
+/// One item to be written: side `T` or `O`, item, bucket, partner with whether this row scores it too, rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewItem {
+    /// `T` for a line, `O` for an entry without a line in the report.
+    pub side: &'static str,
+    /// Its id.
+    pub item: i64,
+    /// Its bucket.
+    pub bucket: &'static str,
+    /// The partner, and whether this row scores it too.
+    pub partner: Option<(i64, bool)>,
+    /// How they met.
+    pub rule: Option<&'static str>,
+}
+
+/// Writes a chunk of items, in order of their key.
+pub fn add_items(tx: &Tx, run: i64, items: &[NewItem]) -> Result<()> {
+    let mut statement = tx.conn.prepare_cached("INSERT INTO postonce_run_items VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+    for i in items {
+        statement.execute(params![
+            run,
+            i.side,
+            i.item,
+            i.bucket,
+            i.partner.map(|p| p.0),
+            i.partner.map(|p| p.1),
+            i.rule
+        ])?;
+    }
+    Ok(())
+}
+
+/// An entry that met its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSettled {
+    /// The entry.
+    pub entry: i64,
+    /// The line.
+    pub line: i64,
+    /// How they met, where it was not by name.
+    pub rule: Option<&'static str>,
+}
+
+/// Settles a chunk of entries for good. One that is settled already stays as it is.
+pub fn settle(tx: &Tx, book: i64, run: i64, pairs: &[NewSettled]) -> Result<()> {
+    let mut statement = tx.conn.prepare_cached(
+        "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
+         SELECT ?1, ?2, line_ref, id, ?6, ?4, ?5 FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
+    )?;
+    for pair in pairs {
+        statement.execute(params![pair.entry, book, pair.line, run, tx.now, pair.rule])?;
+    }
+    Ok(())
+}
+
+/// How a run completes.
+#[derive(Clone, Debug, Default)]
+pub struct Completed {
+    /// The report.
+    pub report: i64,
+    /// The last entry when it was scored.
+    pub journal_upto: i64,
+    /// Every entry before it is settled.
+    pub open_from: i64,
+    /// Lines.
+    pub lines: i64,
+    /// Entries.
+    pub ours: i64,
+    /// Missing here.
+    pub found: i64,
+    /// Stated balance less ours, by currency, as JSON.
+    pub control_diff: String,
+}
+
+/// Completes a run; the schema refuses one that does not add up. `found` is kept only by the first run of a window.
+pub fn complete(tx: &Tx, run: i64, done: &Completed) -> Result<()> {
+    let first: bool = tx
+        .conn
+        .prepare_cached(
+            "SELECT NOT EXISTS (SELECT 1 FROM postonce_runs a JOIN postonce_runs b ON b.id = ?1 AND (a.book, a.report_name, a.window_start, a.window_end)
+               IS (b.book, b.report_name, b.window_start, b.window_end) WHERE a.found IS NOT NULL)",
+        )?
+        .query_row([run], |r| r.get(0))?;
+    tx.conn
+        .prepare_cached(
+            "UPDATE postonce_runs SET state = 'COMPLETED', report = ?2, journal_upto = ?3, open_from = ?4, lines_total = ?5, ours_total = ?6,
+               found = ?7, control_diff = ?8, finished_at = ?9 WHERE id = ?1 AND state = 'RUNNING'",
+        )?
+        .execute(params![
+            run,
+            done.report,
+            done.journal_upto,
+            done.open_from,
+            done.lines,
+            done.ours,
+            first.then_some(done.found),
+            done.control_diff,
+            tx.now
+        ])?;
+    Ok(())
+}
+
+/// Notes what a run handed to the worker.
+pub fn handed_over(tx: &Tx, run: i64, repaired: i64, posted: i64) -> Result<()> {
+    tx.conn
+        .prepare_cached("UPDATE postonce_runs SET repaired = repaired + ?2, posted = posted + ?3 WHERE id = ?1")?
+        .execute(params![run, repaired, posted])?;
+    Ok(())
+}
+
+/// The beginning of the open set: every entry of the book before it is settled, as the last completed run saw it.
+pub fn open_from(conn: &Connection, book: i64) -> Result<i64> {
+    Ok(conn
+        .prepare_cached("SELECT ifnull(max(open_from), 0) FROM postonce_runs WHERE book = ?1 AND state = 'COMPLETED'")?
+        .query_row([book], |r| r.get(0))?)
+}
+
+/// The newest run of a source: (state, started_at, day).
+pub fn newest(conn: &Connection, source: &str, again: bool) -> Result<Option<(String, Millis, String)>> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT r.state, r.started_at, r.day FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source
+             WHERE s.name = ?1 AND r.again = ?2 ORDER BY r.id DESC LIMIT 1",
+        )?
+        .query_row(params![source, again], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
+        .optional()?)
+}
