@@ -42,7 +42,7 @@ CREATE TABLE postonce_bodies(                -- inserted by receive; body and he
 
 -- A raw event: one verified delivery, or one item of a batch that a delivery brought. Its state stands apart from the
 -- bytes, so that a change of state never rewrites them.
-CREATE TABLE postonce_raw_events(            -- inserted by receive (items by claim); updated by claim, apply, sweep, replay
+CREATE TABLE postonce_raw_events(            -- inserted by receive (items by claim); updated by claim, apply, sweep, replay; finished ones deleted by retain
   id          INTEGER PRIMARY KEY,
   source      INTEGER NOT NULL,              -- postonce_sources
   body        INTEGER,                       -- whose bytes in postonce_bodies: NULL its own, or the batch delivery's
@@ -60,7 +60,10 @@ CREATE TABLE postonce_raw_events(            -- inserted by receive (items by cl
   CONSTRAINT ended_has_a_time   CHECK (state IN ('RECEIVED', 'CLAIMED') = (ended_at IS NULL))
 ) STRICT;
 CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at IS NOT NULL;
+-- only repeats pay for it: counts them by the hour without a scan
+CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE state = 'DUPLICATE';
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state IN ('PARKED', 'CONFLICT', 'DEAD');
+CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
   BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
 
@@ -156,6 +159,7 @@ CREATE TABLE postonce_journal(               -- inserted by apply; never changed
 ) STRICT;
 CREATE INDEX postonce_journal_by_time ON postonce_journal(book, occurred_at);
 CREATE INDEX postonce_journal_by_parent ON postonce_journal(book, parent, kind) WHERE parent IS NOT NULL;
+CREATE INDEX postonce_journal_of_event ON postonce_journal(raw_event); -- nearly sequential: an append
 CREATE UNIQUE INDEX postonce_journal_reversed_once ON postonce_journal(reverses) WHERE reverses IS NOT NULL;
 
 -- One posting is one debit and one credit of one positive amount in one currency: it balances by construction.
@@ -167,8 +171,9 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   amount  INTEGER NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal);
-CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal);
+-- with the amount, so that a balance as of a time is summed from the index alone
+CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal, amount);
+CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal, amount);
 
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
   CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
@@ -216,11 +221,11 @@ CREATE TABLE postonce_entities(              -- inserted and moved forward by ap
 
 -- 6. What goes out ---------------------------------------------------------------------------------------------------
 
-CREATE TABLE postonce_outbox(                -- inserted by apply; updated by deliver and requeue
+CREATE TABLE postonce_outbox(                -- inserted by apply and alert; updated by deliver, requeue, erase; sent alerts pruned by retain
   id         INTEGER PRIMARY KEY,
   key        TEXT NOT NULL,                  -- the Idempotency-Key: one message per endpoint and business fact
   endpoint   TEXT NOT NULL,
-  raw_event  INTEGER NOT NULL,
+  raw_event  INTEGER NOT NULL,               -- 0: an alert's
   journal    INTEGER,
   payload    TEXT,                           -- NULL: composed from its journal entry, which never changes
   state      TEXT NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
@@ -451,6 +456,7 @@ CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcil
 ) STRICT;
 CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
 CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at);
+CREATE INDEX postonce_discrepancies_by_end ON postonce_discrepancies(resolved_at) WHERE resolved_at IS NOT NULL;
 CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'
   BEGIN SELECT RAISE(ABORT, 'a resolved discrepancy is history'); END;
 CREATE TRIGGER postonce_discrepancies_kept BEFORE DELETE ON postonce_discrepancies BEGIN SELECT RAISE(ABORT, 'discrepancies are kept'); END;
@@ -472,6 +478,47 @@ CREATE TRIGGER postonce_bodies_evidence BEFORE UPDATE OF body ON postonce_bodies
   OR EXISTS (SELECT 1 FROM postonce_discrepancies d JOIN postonce_journal j ON j.id = d.entry JOIN postonce_raw_events r ON r.id = j.raw_event
     WHERE d.state <> 'RESOLVED' AND ifnull(r.body, r.id) = OLD.id))
   BEGIN SELECT RAISE(ABORT, 'evidence of an open discrepancy'); END;
+
+-- 8. Who changed what, and who is told ------------------------------------------------------------------------------------------------
+
+-- Every change that a person makes, written in the transaction of the change.
+CREATE TABLE postonce_audit(                 -- inserted with each change by a person; never changed; pruned by retain when that is configured
+  id     INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  who    TEXT NOT NULL CHECK (who <> ''),    -- the name given at login, the token's role, or the user of the command line
+  what   TEXT NOT NULL CHECK (what <> ''),   -- replay, requeue, reverse, …
+  target TEXT NOT NULL,                      -- event 12, message 3, entry 812, …
+  note   TEXT
+) STRICT;
+CREATE INDEX postonce_audit_of_target ON postonce_audit(target);
+CREATE TRIGGER postonce_audit_fixed BEFORE UPDATE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+-- only retain may remove rows, and only those older than the age that it has announced in meta
+CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit
+  WHEN OLD.at >= ifnull((SELECT CAST(value AS INTEGER) FROM postonce_meta WHERE key = 'audit_kept_since'), 0)
+  BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+
+-- How long providers waited for an answer, an hour a row, so that a day can be compared with that of a week ago.
+CREATE TABLE postonce_hours(                 -- inserted and updated by the operator's clock once a minute; pruned by retain
+  hour    INTEGER NOT NULL PRIMARY KEY,      -- its begin
+  buckets TEXT NOT NULL                      -- JSON: answers by time taken, as engine/latency.rs counts them
+) STRICT, WITHOUT ROWID;
+
+-- One row for each trouble while it lasts: the same trouble of the same subject is one alert, however often it happens.
+CREATE TABLE postonce_alerts(                -- inserted and updated by the alert step; closed ones pruned by retain
+  id        INTEGER PRIMARY KEY,
+  kind      TEXT NOT NULL CHECK (kind <> ''),-- dead, conflict, rejected, silence, disk, outbox_lag, …
+  subject   TEXT NOT NULL DEFAULT '',        -- the source or endpoint it is about; '' the whole server
+  opened_at INTEGER NOT NULL,
+  seen_at   INTEGER NOT NULL,                -- when it last held
+  closed_at INTEGER,                         -- NULL: it lasts
+  count     INTEGER NOT NULL,                -- how much of it: dead letters, seconds of lag, …
+  told      INTEGER NOT NULL DEFAULT 0,      -- how often it was told
+  told_at   INTEGER NOT NULL DEFAULT 0,
+  told_count INTEGER NOT NULL DEFAULT 0,     -- the count when it was last told
+  what      TEXT NOT NULL                    -- for a person: what, how much, what to do
+) STRICT;
+CREATE UNIQUE INDEX postonce_alerts_open ON postonce_alerts(kind, subject) WHERE closed_at IS NULL;
+
 
 -- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
 

@@ -24,3 +24,16 @@ pub fn steady() -> Millis {
 pub fn rfc3339(at: Millis) -> String {
     jiff::Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |t| t.to_string())
 }
+
+/// For serde: an instant as RFC 3339 text.
+pub fn as_rfc3339<S: serde::Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&rfc3339(*at))
+}
+
+/// For serde: an instant that may be absent.
+pub fn as_rfc3339_or_null<S: serde::Serializer>(at: &Option<Millis>, to: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => to.serialize_str(&rfc3339(*at)),
+        None => to.serialize_none(),
+    }
+}

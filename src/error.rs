@@ -26,6 +26,9 @@ pub enum Error {
     /// An apply held the write lock longer than its budget and was interrupted.
     #[error("the apply ran longer than its budget of {0} ms and was interrupted")]
     OverBudget(u64),
+    /// A batch that ran without savepoints met something to undo: it is undone whole and runs again with them.
+    #[error("the batch runs again, one event at a time")]
+    Again,
     /// Something a person has to mend: what, and what to try.
     #[error("{what}")]
     Refused {

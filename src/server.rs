@@ -8,6 +8,8 @@ use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
+use crate::metrics::Outcome;
+use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::rates::Rates;
 use crate::source::Source;
@@ -26,7 +28,7 @@ pub const STOP_WITHIN: Duration = Duration::from_secs(8);
 pub struct Server {
     engine: Arc<Engine>,
     public: Option<Front>,
-    operator: Option<Front>,
+    operator: Option<Operator>,
 }
 
 impl Server {
@@ -50,6 +52,7 @@ impl Server {
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
         engine.start(waking, parts)?;
+        engine.keep(config)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
         let hooks = Arc::new(Hooks {
@@ -67,7 +70,7 @@ impl Server {
             move |request, reply| handler.handle(request, reply),
         )
         .map_err(|e| Error::Unavailable(e.to_string()))?;
-        let operator = crate::operator::start(operator, engine.clone(), config)?;
+        let operator = Operator::start(operator, engine.clone(), config)?;
         Ok(Server { engine, public: Some(public), operator: Some(operator) })
     }
 
@@ -88,8 +91,11 @@ impl Server {
 
     /// Stops listening, answers what is in flight, folds the file into one.
     pub fn stop(mut self) {
-        for front in [self.public.take(), self.operator.take()].into_iter().flatten() {
+        if let Some(front) = self.public.take() {
             front.stop(STOP_WITHIN / 4);
+        }
+        if let Some(operator) = self.operator.take() {
+            operator.stop(STOP_WITHIN / 4);
         }
         self.engine.stop();
     }
@@ -133,14 +139,18 @@ impl Hooks {
 
     fn route(&self, head: &Head, client: &Client) -> Route {
         let Some(source) = self.source(head.path()) else {
+            self.shared.metrics.unknown_source.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let what = format!("there is nothing at {}; webhooks go to {}{PREFIX}<source>", head.path(), self.base);
             return Route::Answer(problem(404, "unknown_source", &what));
         };
+        let count = |outcome| self.shared.metrics.count(&source.name, outcome);
         if !matches!(head.method, Method::Post | Method::Head | Method::Get) {
+            count(Outcome::NotAllowed);
             let what = "a webhook is a POST";
             return Route::Answer(problem(405, "method_not_allowed", what).with_header("Allow", "POST, GET, HEAD"));
         }
         if !source.allows(client.address) {
+            count(Outcome::NotAllowed);
             return Route::Answer(problem(
                 403,
                 "address_not_allowed",
@@ -152,6 +162,7 @@ impl Hooks {
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
+                count(Outcome::TooLarge);
                 let what = format!("the body has {length} bytes; source {} takes {}", source.name, source.body_max);
                 Route::Answer(problem(413, "body_too_large", &what))
             }
@@ -174,12 +185,18 @@ impl Hooks {
             headers: &headers,
             body,
         };
+        let (began, counts) = (std::time::Instant::now(), self.shared.clone());
         answer(
             &self.shared,
             source,
             &delivery,
             |refusal| self.note_refusal(source, refusal, &delivery, client),
-            Box::new(move |response| reply.send(response)),
+            Box::new(move |response| {
+                if response.status() == 200 {
+                    counts.counts.acknowledged.note(began.elapsed());
+                }
+                reply.send(response);
+            }),
         );
     }
 
@@ -196,6 +213,7 @@ impl Hooks {
             return Some(answer);
         }
         let now = crate::clock::wall();
+        self.shared.counts.refused(&source.name, refusal.reason.as_str(), client.address);
         // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
         let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
         let other = self

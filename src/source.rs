@@ -10,6 +10,7 @@ use crate::providers::interpret::Interpreter;
 use crate::providers::signature::{Options, Secret, Settings, Verifier};
 use crate::providers::{Catalog, Recipe};
 use crate::pull::{Access, Client, Pace, PullError};
+use crate::settlement::plan::Plan;
 use crate::store::Tx;
 use rusqlite::Connection;
 use std::net::IpAddr;
@@ -49,6 +50,8 @@ pub struct Source {
     pub api_settings: Settings,
     /// Requests a second that are let in.
     pub rate_limit: Option<u32>,
+    /// How it is compared with the provider's report.
+    pub settlement: Plan,
     endpoints: Vec<(String, Vec<String>)>,
     rules: Vec<Rule>,
     effects: Vec<Effect>,
@@ -134,6 +137,7 @@ impl Source {
             .map_err(|e| fault(line, format!("source {name}: {e}"), "see `postonce providers show`"))
             .ok();
         let rules = config.effects.iter().map(|effect| Rule::build(loaded, name, effect, faults)).collect();
+        let settlement = Plan::build(loaded, config, &recipe, api_key.as_deref(), faults);
         if faults.len() > before {
             return None;
         }
@@ -159,6 +163,7 @@ impl Source {
             api_base: config.api_base.clone(),
             api_settings,
             rate_limit: config.rate_limit,
+            settlement,
             endpoints,
             rules,
             effects: Vec::new(),
@@ -271,10 +276,6 @@ pub fn build_all(loaded: &Loaded) -> std::result::Result<Vec<Source>, Vec<Fault>
         sources.extend(Source::build(loaded, one, &catalog, &mut faults));
     }
     for delivery in &config.deliveries {
-        if !delivery.url.get_ref().starts_with("http://") && !delivery.url.get_ref().starts_with("https://") {
-            let what = format!("deliver {}: {:?} is no http address", delivery.name.get_ref(), delivery.url.get_ref());
-            faults.push(Fault { line: loaded.line(&delivery.url), what, hint: "https://app.example.com/hooks".into() });
-        }
         for source in &delivery.sources {
             if !config.sources.iter().any(|s| s.name.get_ref() == source) {
                 let what = format!("deliver {}: there is no source {source}", delivery.name.get_ref());

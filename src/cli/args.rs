@@ -19,7 +19,7 @@ pub(crate) enum Command {
     /// Write a commented configuration that works, for a provider.
     Init(Init),
     /// Look at the configuration, the file and the machine, and say what would go wrong.
-    Doctor(Serve),
+    Doctor(Doctor),
     /// Check every promise of the file: balances, chain, claims. Exits 1 with a line for each offence.
     Check(Database),
     /// Send a signed event to a source, as the provider would.
@@ -46,10 +46,32 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Take up now what was claimed and never finished, in a server that is not running.
     Sweep(Database),
+    /// Follow what arrives and what becomes of it, live.
+    Tail(Tail),
+    /// Send each stored delivery on to another address, signed anew: for a developer's machine.
+    Forward(Forward),
+    /// Copy the database while it is in use; the copy is opened and checked.
+    Backup(BackupArgs),
+    /// Put a backup back; never overwrites.
+    Restore(Restore),
+    /// Remove a person's data: bytes of deliveries and names; money and hashes stay.
+    Erase(Erase),
+    /// Print the completions of a shell.
+    Completions(Completions),
+    /// Print the manual page.
+    Man,
     /// Measure this machine: ratios against plain SQLite in one run.
     Bench(Bench),
     /// The proof on your own machine: a day of events under kills and duplicates. Exits 0 when nothing is lost or doubled.
     Torture(Torture),
+    /// Compare the provider's own report with the ledger, both ways.
+    #[command(subcommand)]
+    Reconcile(Reconcile),
+    /// What the comparisons found for a person, and what they decided.
+    #[command(subcommand)]
+    Discrepancies(Discrepancies),
+    /// Bring in the history of a business that was there before, without sending receipts.
+    Import(ImportHistory),
     /// The version, and that of SQLite.
     Version,
 }
@@ -93,6 +115,123 @@ pub(crate) struct Serve {
     /// Use a file on a network or shared file system, where WAL is not safe.
     #[arg(long)]
     pub any_file_system: bool,
+    /// How the log on standard error looks: plain or json.
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<crate::config::LogFormat>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub serve: Serve,
+    /// Do not reach out: no providers, no mail server, no time comparison.
+    #[arg(long)]
+    pub offline: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Only what is not well.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Tail {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this source.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Only this type; a * at the end matches the rest.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Only this state, several with commas: dead,parked,conflict.
+    #[arg(long, value_delimiter = ',')]
+    pub state: Vec<String>,
+    /// Begin with the newest so many.
+    #[arg(long, default_value_t = 10, value_name = "COUNT")]
+    pub last: i64,
+    /// End after so many lines.
+    #[arg(long, value_name = "COUNT")]
+    pub count: Option<u64>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Forward {
+    /// Where to: http://127.0.0.1:3000/webhooks/stripe.
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    #[command(flatten)]
+    pub database: Database,
+    /// The configuration with the sources; postonce.toml here when it is not named.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only this source.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Sign with this secret instead of the source's own, as env:VAR or file:PATH; needs --source.
+    #[arg(long, value_name = "SECRET", requires = "source")]
+    pub secret: Option<String>,
+    /// Begin after this raw event instead of with the next one; 0 for all that are kept.
+    #[arg(long, value_name = "RAW_EVENT")]
+    pub after: Option<i64>,
+    /// End after so many deliveries.
+    #[arg(long, value_name = "COUNT")]
+    pub count: Option<u64>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct BackupArgs {
+    /// The file to write; a folder gets a file named by the time.
+    #[arg(value_name = "DEST")]
+    pub to: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+    /// Say nothing but what went wrong.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Restore {
+    /// The backup.
+    #[arg(value_name = "FILE")]
+    pub from: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+    /// Say nothing but what went wrong.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Erase {
+    #[command(flatten)]
+    pub database: Database,
+    /// The customer, as the provider names them.
+    #[arg(long)]
+    pub account: String,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Also deliveries that mention this: an e-mail address, a name. May be given several times.
+    #[arg(long = "mentions", value_name = "TEXT")]
+    pub mentions: Vec<String>,
+    /// Do it; without this it only says what would go.
+    #[arg(long)]
+    pub yes: bool,
+    /// Who asks, for the audit log.
+    #[arg(long, env = "USER", default_value = "cli")]
+    pub by: String,
+    /// Why, for the audit log; no personal data.
+    #[arg(long)]
+    pub note: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Completions {
+    /// bash, zsh, fish, elvish or powershell; found out from $SHELL when it is not named.
+    pub shell: Option<clap_complete::Shell>,
 }
 
 #[derive(ClapArgs, Debug)]
@@ -256,4 +395,218 @@ pub(crate) struct Bench {
     /// One JSON object a line.
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Reconcile {
+    /// Print the normalised rows of a report file; what was skipped, and why, goes to standard error.
+    Read(ReconcileRead),
+    /// Compare: yesterday by the provider's API, another window, or a report file. Exits 1 when a person is needed.
+    Run(ReconcileRun),
+    /// Keep a report file without comparing it; the same file again changes nothing.
+    Import(ReconcileFile),
+    /// Show a run with what did not match, or list the newest runs.
+    Show(ReconcileShow),
+    /// Draw what was found day by day; a day without a run is a gap, not a zero.
+    Trend(ReconcileTrend),
+}
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Configured {
+    /// The configuration; postonce.toml here when it is not named.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The SQLite file; the configuration's when it is not named.
+    #[arg(long, env = "POSTONCE_DATABASE", value_name = "FILE")]
+    pub database: Option<PathBuf>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ReconcileRead {
+    /// The report file.
+    pub file: PathBuf,
+    /// Whose report it is.
+    #[arg(long)]
+    pub provider: String,
+    /// Which report it is, when its header should not decide.
+    #[arg(long, value_name = "NAME")]
+    pub report: Option<String>,
+    /// The settled currency, where the file does not say it.
+    #[arg(long, value_name = "CODE")]
+    pub currency: Option<String>,
+    /// The zone of its times, where it is not the provider's usual one.
+    #[arg(long)]
+    pub zone: Option<String>,
+    /// A folder of provider files that override the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub providers_dir: Option<PathBuf>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ReconcileRun {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// The source; not needed where there is only one.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// A day, FROM..TO in days (both included) or in RFC 3339 times; yesterday when it is not given.
+    #[arg(long, value_name = "WINDOW")]
+    pub window: Option<String>,
+    /// A report file instead of the API.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Which list of the API, or which report the file is.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Look at everything that is open too, whatever its time.
+    #[arg(long)]
+    pub again: bool,
+    /// Seconds to wait for what is received and for what is repaired.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub wait: u64,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ReconcileFile {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// The report file.
+    pub file: PathBuf,
+    /// The source; not needed where there is only one.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Which report it is, when its header should not decide.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Its window; what its rows span when it is not given.
+    #[arg(long, value_name = "WINDOW")]
+    pub window: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ReconcileShow {
+    #[command(flatten)]
+    pub database: Database,
+    /// The run; without it the newest are listed.
+    #[arg(value_name = "RUN")]
+    pub run: Option<i64>,
+    /// At most so many items.
+    #[arg(long, default_value_t = 200)]
+    pub limit: u32,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ReconcileTrend {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this tenant.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Only this provider.
+    #[arg(long)]
+    pub provider: Option<String>,
+    /// So many days.
+    #[arg(long, default_value_t = 30)]
+    pub days: u32,
+    /// The last day; yesterday when it is not given.
+    #[arg(long, value_name = "DAY")]
+    pub to: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ImportHistory {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// The source; not needed where there is only one.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// The first day.
+    #[arg(long, value_name = "DAY")]
+    pub since: Option<String>,
+    /// The last day; yesterday when it is not given.
+    #[arg(long, value_name = "DAY", requires = "since")]
+    pub until: Option<String>,
+    /// A report file instead of the API.
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Which list of the API, or which report the file is.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Discrepancies {
+    /// List those that are open, oldest first. Exits 1 when there is one.
+    List(DiscrepanciesList),
+    /// Show one with its log.
+    Show(DiscrepanciesShow),
+    /// Give one to somebody.
+    Assign(DiscrepanciesAssign),
+    /// Close one, with how and why.
+    Resolve(DiscrepanciesResolve),
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesList {
+    #[command(flatten)]
+    pub database: Database,
+    /// Resolved ones too.
+    #[arg(long)]
+    pub all: bool,
+    /// Only this tenant.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Only this provider.
+    #[arg(long)]
+    pub provider: Option<String>,
+    /// Only this class: missing_ours, missing_theirs, amount_differs, …
+    #[arg(long)]
+    pub class: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesShow {
+    #[command(flatten)]
+    pub database: Database,
+    /// Its number.
+    pub id: i64,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesAssign {
+    #[command(flatten)]
+    pub database: Database,
+    /// Its number.
+    pub id: i64,
+    /// Who looks at it.
+    pub to: String,
+    /// Who says so; $USER when it is not given.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Why.
+    #[arg(long)]
+    pub note: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesResolve {
+    #[command(flatten)]
+    pub database: Database,
+    /// Its number.
+    pub id: i64,
+    /// How: posted_correction, provider_error, accepted, duplicate_of.
+    #[arg(long = "as", value_name = "HOW")]
+    pub resolution: String,
+    /// What was found out.
+    #[arg(long)]
+    pub note: String,
+    /// Who says so; $USER when it is not given.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
 }

@@ -2,13 +2,16 @@
 
 use super::args::Database;
 use super::{Done, Outcome, output};
-use crate::store::{check, open_for_reading};
+use crate::store::{backup, check, ledger, open_for_reading};
 
 pub(super) fn run(args: &Database) -> Done {
     let conn = open_for_reading(&args.database)?;
     // One snapshot for all checks: the server may be writing.
     conn.execute_batch("BEGIN")?;
-    let offences = check::run(&conn)?;
+    let mut offences = check::run(&conn)?;
+    if let Some(what) = backup::torn(&args.database, &conn)? {
+        offences.insert(0, check::Offence { truth: "the file is whole", what });
+    }
     let mut out = std::io::stdout().lock();
     for offence in &offences {
         if args.json {
@@ -18,7 +21,7 @@ pub(super) fn run(args: &Database) -> Done {
         }
     }
     if offences.is_empty() && !args.json {
-        let entries: i64 = conn.query_row("SELECT count(*) FROM postonce_journal", [], |r| r.get(0))?;
+        let entries = ledger::count(&conn)?;
         output::line(&mut out, &format!("clean: {entries} entries, every balance and every key as promised"))?;
     }
     Ok(if offences.is_empty() { Outcome::Fine } else { Outcome::Found })

@@ -109,6 +109,7 @@ pub(super) fn ledger(args: &Ledger) -> Done {
         tenant: args.tenant.clone(),
         after: 0,
         limit: args.limit,
+        of_payment: true,
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut rows = Vec::new();

@@ -112,7 +112,7 @@ fn ask<'s>(clients: &mut Clients<'s>, source: &'s Source, prepared: Prepared) ->
         },
     };
     match fetch::fetch(client, source, &prepared.event, received_at) {
-        Ok(event) => Ask::Claim(Box::new(Prepared { event, ..prepared })),
+        Ok(event) => Ask::Claim(Box::new(Prepared { event: event.into(), ..prepared })),
         Err(why) => Ask::Fail(id, attempts, counted, why),
     }
 }

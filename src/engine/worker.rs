@@ -34,6 +34,9 @@ const IN_FLIGHT_MAX: usize = 1024;
 /// How long an event waits that found the fetchers busy.
 const FETCHERS_BUSY: Millis = 2_000;
 
+/// How often what is due is looked through from its start while events are under way.
+const LOOK_AT_ALL: Duration = Duration::from_millis(500);
+
 /// Events that left the pipeline; those whose commit failed must be released.
 pub(super) struct Finished {
     pub ids: Vec<i64>,
@@ -66,6 +69,7 @@ struct Worker<'a> {
     careful_until: i64,
     last_read: Option<LastRead>,
     fetcher: Fetcher,
+    looked: Instant,
 }
 
 /// Runs until the engine stops.
@@ -84,6 +88,7 @@ pub(super) fn run(shared: &Arc<Shared>, wake: &Receiver<()>) {
         careful_until,
         last_read: None,
         fetcher,
+        looked: Instant::now(),
     };
     while !shared.is_stopping() {
         worker.collect();
@@ -123,6 +128,9 @@ impl Worker<'_> {
 
     /// Waits for a wake-up, for a finished batch, or until something is due.
     fn wait(&mut self, wake: &Receiver<()>) {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            return self.pause(Duration::from_secs(1)); // room comes with what is finished
+        }
         let next = self.shared.store.read(raw::next_due).ok().flatten();
         let wait = match next {
             Some(due) if !self.in_flight.is_empty() || !self.unreleased.is_empty() => {
@@ -131,7 +139,12 @@ impl Worker<'_> {
             Some(due) => (due - clock::steady()).clamp(1, sweep::EVERY),
             None => sweep::EVERY,
         };
-        self.from = (0, 0);
+        // From the start again only when nothing is under way: what is would have to be passed over each time. A look at
+        // all of it now and then finds what was made due behind our back.
+        if self.in_flight.is_empty() || self.looked.elapsed() > LOOK_AT_ALL {
+            self.from = (0, 0);
+            self.looked = Instant::now();
+        }
         let finished_in = self.finished_in.clone();
         select! {
             recv(wake) -> _ => {}
@@ -210,6 +223,9 @@ impl Worker<'_> {
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
+            if due.was_claimed {
+                self.shared.metrics.rescued.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
             asks.extend(self.ask(due, body, counted));
         }
         if asks.is_empty() {
@@ -233,7 +249,7 @@ impl Worker<'_> {
         fault::point("before_read");
         let read = catch_unwind(AssertUnwindSafe(|| {
             let last = self.last_read.take().filter(|last| last.body == due.body && due.item > 0);
-            let events = match (last, body) {
+            let mut events = match (last, body) {
                 (Some(last), _) => last.events,
                 (None, Bytes::Here(body)) => read::events(&source, &body, due.origin, due.received_at),
                 (None, Bytes::AsBefore) => return Err(Ask::Wait(due.id, 0, "to be read again")),
@@ -241,6 +257,12 @@ impl Worker<'_> {
                     return Err(Ask::End(due.id, State::Dead, "its bytes are past their retention".into()));
                 }
             };
+            if due.item == 0
+                && events.len() == 1
+                && let Some(event) = events.pop()
+            {
+                return Ok(Read::Event(Box::new(event)));
+            }
             let read = read::one(&events, due.item);
             if events.len() > 1 {
                 self.last_read = Some(LastRead { body: due.body, events });
@@ -249,7 +271,7 @@ impl Worker<'_> {
         }));
         Some(match read {
             Ok(Ok(Read::Event(event))) => {
-                let prepared = Box::new(Prepared { due, source, event: *event, counted });
+                let prepared = Box::new(Prepared { due, source, event: Arc::new(*event), counted });
                 if !fetch::is_needed(&prepared.source, &prepared.event) {
                     return Some(Ask::Claim(prepared));
                 }
@@ -309,13 +331,13 @@ pub(super) fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: V
     let ids: Vec<i64> = asks.iter().map(Ask::id).collect();
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
     let inside = came.clone();
+    let mut trusting = true;
     Job {
         alone: false,
         run: Box::new(move |tx| {
-            let mut came = Vec::with_capacity(asks.len());
-            for ask in &asks {
-                came.push((ask.id(), settle_ask(tx, ask)?));
-            }
+            let came = tx.trusting(std::mem::take(&mut trusting), || {
+                asks.iter().map(|ask| Ok((ask.id(), settle_ask(tx, ask)?))).collect::<Result<Vec<_>>>()
+            })?;
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
         }),
@@ -364,7 +386,7 @@ fn settle_ask(tx: &Tx, ask: &Ask) -> Result<Came> {
         Ask::Claim(prepared) => match tx.savepoint(|| claim::claim(tx, prepared)) {
             Ok(Claimed::Won(won)) => Ok(Came::Won(won)),
             Ok(Claimed::Ended(state)) => Ok(Came::Ended(state)),
-            Err(error @ (Error::Unavailable(_) | Error::LostTransaction(_))) => Err(error),
+            Err(error @ (Error::Unavailable(_) | Error::LostTransaction(_) | Error::Again)) => Err(error),
             Err(Error::LostClaim) => Ok(Came::PutBack), // it ended while it waited here
             Err(error) => {
                 let attempts = prepared.due.attempts + u32::from(!prepared.counted);
@@ -409,18 +431,22 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
     let won = Arc::new(won);
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
     let (inside, again) = (came.clone(), won.clone());
+    let mut trusting = !alone;
     Job {
         alone,
         run: Box::new(move |tx| {
             fault::point("before_apply");
-            let mut came = Vec::with_capacity(won.len());
             let began = Instant::now();
-            for one in won.iter() {
-                if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
-                    break; // the rest in a transaction of its own: others wait for the lock
+            let came = tx.trusting(std::mem::take(&mut trusting), || {
+                let mut came = Vec::with_capacity(won.len());
+                for one in won.iter() {
+                    if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
+                        break; // the rest in a transaction of its own: others wait for the lock
+                    }
+                    came.push((one.raw_event, apply_one(tx, one)?));
                 }
-                came.push((one.raw_event, apply_one(tx, one)?));
-            }
+                Ok(came)
+            })?;
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
         }),
@@ -443,9 +469,14 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
             let came = std::mem::take(&mut *came.lock().expect("no panic while it is held"));
             let rest = again[came.len()..].to_vec();
             ids.truncate(came.len());
-            for (id, came) in came {
+            for ((id, came), won) in came.into_iter().zip(again.iter()) {
                 match came {
-                    Came::Ended(state) => shared.ended(id, state),
+                    Came::Ended(state) => {
+                        if state == State::Done {
+                            shared.metrics.applied(won.received_at);
+                        }
+                        shared.ended(id, state);
+                    }
                     Came::Waits => {}
                     Came::PutBack | Came::Won(_) => shared.failed(id),
                 }
@@ -485,7 +516,7 @@ fn apply_one(tx: &Tx, won: &Won) -> Result<Came> {
             log::warn!("raw event {}: the claim was taken by somebody else; nothing was written", won.raw_event);
             Ok(Came::PutBack)
         }
-        Err(error) if tx.conn.is_autocommit() => Err(error),
+        Err(error) if tx.conn.is_autocommit() || matches!(error, Error::Again) => Err(error),
         Err(Error::Reject(why)) => end(tx, won, State::Dead, &why),
         Err(Error::Conflict(why)) => end(tx, won, State::Conflict, &why),
         Err(Error::Parked { why, again: false }) => end(tx, won, State::Parked, &why),

@@ -12,7 +12,7 @@ use crate::money::{Currency, Money};
 use crate::postings::{self, Code, Rule};
 use crate::store::entities::{self, Moved};
 use crate::store::ledger::{self, AccountKey, NewEntry, NewPosting};
-use crate::store::raw::State;
+use crate::store::raw::{Origin, State};
 use crate::store::{Tx, claims, foreign, outbox, raw};
 
 /// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
@@ -39,7 +39,8 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
             }
         }
     }
-    if won.source.has_effects() {
+    // history is brought in as it was: the app had its effects and its receipts then
+    if won.source.has_effects() && won.origin != Origin::Imported {
         let happening = Happening::new(tx, won, &posted, forward)?;
         foreign::limited(tx.conn, tx.apply_budget, || won.source.run_effects(tx, &happening))?;
     }
@@ -257,7 +258,8 @@ fn close_at_most_the_hold(tx: &Tx, won: &Won, movement: &Movement, entry: &mut N
 fn correct(tx: &Tx, won: &Won, movement: &Movement, difference: i64) -> Result<Option<i64>> {
     let key = format!("{}:{}", movement.kind, movement.reference);
     let rule = postings::rule(&movement.kind, won.source.recipe.ledger);
-    let mut entry = entry(tx, won, movement, &key, difference, rule)?;
+    // its line is that of the movement it corrects
+    let mut entry = entry(tx, won, movement, &key, difference, Rule { settles: false, ..rule })?;
     entry.kind = CORRECTION.into();
     entry.parent = Some(movement.reference.clone());
     entry.note = Some(format!("an announcement of {} {} named another amount", movement.kind, movement.reference));
@@ -323,6 +325,9 @@ fn claim_fee(tx: &Tx, won: &Won, movement: &Movement, fee: Money, difference: i6
 
 /// One message for each entry and endpoint that wants its kind. Composed from the entry when it is sent.
 fn messages(tx: &Tx, won: &Won, posted: &[(Option<i64>, &Movement)]) -> Result<()> {
+    if matches!(won.origin, Origin::Imported | Origin::Report) {
+        return Ok(());
+    }
     for (journal, movement) in posted {
         let Some(journal) = journal else { continue };
         for endpoint in won.source.endpoints_for(&movement.kind) {

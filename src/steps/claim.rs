@@ -10,7 +10,7 @@ use crate::money::Money;
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
 use crate::store::entities;
-use crate::store::raw::{self, Due, State};
+use crate::store::raw::{self, Due, Origin, State};
 use crate::store::{Book, Tx};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct Prepared {
     /// Its source.
     pub source: Arc<Source>,
     /// What it says.
-    pub event: Event,
+    pub event: Arc<Event>,
     /// Its attempt is counted already (after an unclean stop).
     pub counted: bool,
 }
@@ -49,13 +49,17 @@ pub struct Won {
     /// Its source.
     pub source: Arc<Source>,
     /// What it says.
-    pub event: Event,
+    pub event: Arc<Event>,
     /// The provider's time, or that of receipt.
     pub occurred_at: Millis,
+    /// When it came.
+    pub received_at: Millis,
     /// The event key is ours and ends with the apply.
     pub event_key: Option<String>,
     /// What is to be posted.
     pub plan: Vec<Planned>,
+    /// How it came.
+    pub origin: Origin,
 }
 
 /// What apply does with a movement.
@@ -81,8 +85,8 @@ pub enum Claimed {
     Ended(State),
 }
 
-/// Why an event stops before apply.
-struct Stop(State, String);
+/// Why an event stops before apply, and whether some of its keys were won by then.
+struct Stop(State, String, bool);
 
 /// Wins the keys of one event. Its own savepoint undoes half-won keys.
 pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
@@ -130,22 +134,34 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         );
     }
     let mut stopped = None;
-    let won = tx.savepoint(|| match win(tx, prepared, book, movements)? {
-        Ok(won) => Ok(won),
-        Err(stop) => {
+    let won = match tx.is_trusting() {
+        true => Some(win(tx, prepared, book, movements)?),
+        false => None,
+    };
+    let won = match won {
+        Some(Ok(keys)) => Ok(keys),
+        Some(Err(stop)) if stop.2 => return Err(Error::Again), // some of its keys are won, and must be given back
+        Some(Err(stop)) => {
             stopped = Some(stop);
             Err(Error::LostClaim)
         }
-    });
+        None => tx.savepoint(|| match win(tx, prepared, book, movements)? {
+            Ok(won) => Ok(won),
+            Err(stop) => {
+                stopped = Some(stop);
+                Err(Error::LostClaim)
+            }
+        }),
+    };
     let (event_key, plan) = match (won, stopped) {
-        (_, Some(Stop(State::Parked, reason))) => {
+        (_, Some(Stop(State::Parked, reason, _))) => {
             // It waits for a movement that has not come: noted outside of the savepoint that was undone.
             for movement in movements {
                 wait(tx, book, movement, due.id)?;
             }
             return end(State::Parked, &reason);
         }
-        (_, Some(Stop(state, reason))) => return end(state, &reason),
+        (_, Some(Stop(state, reason, _))) => return end(state, &reason),
         (won, None) => won?,
     };
     let mut only_known = !plan.is_empty();
@@ -182,8 +198,10 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         source: source.clone(),
         event: event.clone(),
         occurred_at: event.occurred_at.unwrap_or(due.received_at),
+        received_at: due.received_at,
         event_key,
         plan,
+        origin: due.origin,
     })))
 }
 
@@ -240,11 +258,15 @@ fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Resul
         match claims::claim(tx, book, claims::EVENT, key, Says::Mark(fingerprint(movements)), due.id)? {
             Claim::Won => {}
             Claim::Duplicate { first, .. } => {
-                return Ok(Err(Stop(State::Duplicate, format!("event {key} came before, as raw event {first}"))));
+                return Ok(Err(Stop(
+                    State::Duplicate,
+                    format!("event {key} came before, as raw event {first}"),
+                    false,
+                )));
             }
             Claim::Conflict { first, .. } => {
                 let reason = format!("event {key} came before with other money, as raw event {first}");
-                return Ok(Err(Stop(State::Conflict, reason)));
+                return Ok(Err(Stop(State::Conflict, reason, false)));
             }
         }
     }
@@ -259,7 +281,7 @@ fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Resul
         {
             // Code that is not ours sees an event once, and so whole.
             if movements.iter().all(|m| m.if_prior.is_some()) || prepared.source.has_effects() {
-                return Ok(Err(Stop(State::Parked, waits_for(&[movement]))));
+                return Ok(Err(Stop(State::Parked, waits_for(&[movement]), true)));
             }
             plan.push(Planned::Waits(movement.clone()));
             continue;
@@ -289,7 +311,7 @@ fn win_movement(tx: &Tx, book: i64, raw_event: i64, movement: &Movement) -> Resu
     let reference = key_reference(movement);
     let conflict = |first: i64, theirs: String| {
         let ours = crate::money::Money { minor, currency: *currency };
-        Stop(State::Conflict, format!("{kind} {reference} is {ours} here and {theirs} in raw event {first}"))
+        Stop(State::Conflict, format!("{kind} {reference} is {ours} here and {theirs} in raw event {first}"), true)
     };
     match claims::claim(tx, book, kind, &reference, says, raw_event)? {
         Claim::Won => {
@@ -305,7 +327,7 @@ fn win_movement(tx: &Tx, book: i64, raw_event: i64, movement: &Movement) -> Resu
         Claim::Duplicate { journal, .. } => {
             if kind == "payment" && taken_back(tx, book, &reference, journal, movement)? {
                 let reason = format!("payment {reference} was posted and taken back before: is this a second one?");
-                return Ok(Err(Stop(State::Parked, reason)));
+                return Ok(Err(Stop(State::Parked, reason, true)));
             }
             Ok(Ok(Planned::Known(movement.clone())))
         }
@@ -362,7 +384,11 @@ fn one_movement_under_two_keys(movement: &Movement, reference: &str, alias: &str
         "{} {reference} is also known as {alias}, which is posted by raw event {}",
         movement.kind, other.raw_event
     );
-    Ok(if same { Stop(State::Duplicate, what) } else { Stop(State::Conflict, format!("{what} with another amount")) })
+    Ok(if same {
+        Stop(State::Duplicate, what, true)
+    } else {
+        Stop(State::Conflict, format!("{what} with another amount"), true)
+    })
 }
 
 /// A payment that was posted and then taken back (a failed direct debit) and is announced anew, later.

@@ -1,9 +1,16 @@
 //! The steps an event takes, one a file, named by the verb. Every event takes the same ones, however it came.
 
 pub mod apply;
+pub mod backfill;
 pub mod claim;
+pub mod correct;
 pub mod deliver;
 pub mod fetch;
+pub mod mail;
+pub mod preview;
 pub mod read;
 pub mod receive;
+pub mod repair;
+pub mod retain;
+pub mod settle;
 pub mod sweep;

@@ -2,6 +2,7 @@
 
 use crate::event::{Event, Meaning, Millis, Proof};
 use crate::providers::signature::Covers;
+use crate::settlement::told;
 use crate::source::Source;
 use crate::store::raw::{Body, Origin};
 
@@ -16,6 +17,10 @@ pub enum Read {
 
 /// Everything that a body says, in its order; never empty. Says of each event what proves it.
 pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis) -> Vec<Event> {
+    let made_here = matches!(origin, Origin::Report | Origin::Imported);
+    if made_here && body.headers.lines().any(|line| line == told::HEADER) {
+        return vec![told::event(&body.bytes)];
+    }
     let headers: Vec<(&str, &str)> = body.headers.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut events = match inflated(body, &headers) {
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,

@@ -426,7 +426,10 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = tx.savepoint(|| (job.run)(&tx));
+            let mut result = tx.savepoint(|| (job.run)(&tx));
+            if matches!(result, Err(Error::Again)) {
+                result = tx.savepoint(|| (job.run)(&tx));
+            }
             if conn.is_autocommit() {
                 self.names.clear();
                 let itself = || Error::LostTransaction("the work ended the transaction itself".into());
@@ -626,7 +629,7 @@ impl Writer {
                     self.checkpoint_from = Instant::now() + Duration::from_secs(1);
                     return;
                 }
-                self.figures.set_trouble(Some(if error.is_disk_full() { DISK_FULL.into() } else { error.to_string() }));
+                self.figures.set_trouble(Some(error.to_string()));
                 self.give_up_if_tainted(&error);
             }
         }

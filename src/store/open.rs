@@ -80,7 +80,12 @@ pub struct Lock {
 impl Lock {
     /// Takes it, or says who has it.
     pub fn take(database: &Path) -> Result<Lock> {
-        let path = beside(database, "-postonce.lock");
+        Lock::take_for(database, "-postonce.lock")
+    }
+
+    /// The same for one kind of work that must not run twice at a time.
+    pub fn take_for(database: &Path, suffix: &str) -> Result<Lock> {
+        let path = beside(database, suffix);
         let mut file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path).map_err(
                 |e| {
@@ -115,6 +120,7 @@ pub fn beside(database: &Path, suffix: &str) -> PathBuf {
 /// The writing connection, with the schema in place, and whether the process before stopped without saying so.
 pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)> {
     refuse_old_sqlite()?;
+    without_memory_statistics();
     refuse_unsafe_file_system(path, options)?;
     make_private(path)?;
     let conn = connect(path, options)?;
@@ -141,6 +147,8 @@ pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)>
     refuse_other_schema(&conn, path)?;
     let unclean = meta(&conn, "clean_stop")?.as_deref() != Some("1");
     set_meta(&conn, "clean_stop", "0")?;
+    // Into the file itself, so that a copy of it without its log shows what it is.
+    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     Ok((conn, unclean))
 }
 
@@ -164,27 +172,43 @@ pub fn open_for_reading(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// The pool of reading connections; `None` once it is stopped, and while the storage is out of order.
-pub type Readers = Arc<RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>>;
+/// The pools of reading connections; `None` once it is stopped, and while the storage is out of order.
+pub type Readers = Arc<RwLock<Option<Pools>>>;
 
-/// A pool of connections that cannot write.
-pub fn readers(path: &Path, options: &Options) -> Result<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>> {
-    let manager = r2d2_sqlite::SqliteConnectionManager::file(path)
-        .with_flags(OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .with_init(|conn| {
-            conn.set_prepared_statement_cache_capacity(64);
-            conn.busy_timeout(Duration::from_secs(2))?;
-            conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -2000; PRAGMA mmap_size = 0")
-        });
-    // A reader never waits in the pool for longer than its connection would wait in SQLite.
-    Ok(r2d2::Pool::builder()
-        .max_size(options.readers)
-        .min_idle(Some(1))
-        .connection_timeout(Duration::from_secs(3))
-        .build(manager)?)
+type Pool = r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>;
+
+/// Connections that cannot write.
+#[derive(Clone)]
+pub struct Pools {
+    /// For the threads that move events on.
+    pub workers: Pool,
+    /// For people: a slow page must not hold a connection that a worker needs.
+    pub people: Pool,
 }
 
-/// The pragmas that every writing connection needs; they are of the connection, not of the file. The file must be there.
+/// Pools of connections that cannot write.
+pub fn readers(path: &Path, options: &Options) -> Result<Pools> {
+    let pool = |size: u32, idle: u32| -> Result<Pool> {
+        let manager = r2d2_sqlite::SqliteConnectionManager::file(path)
+            .with_flags(OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+            .with_init(|conn| {
+                conn.set_prepared_statement_cache_capacity(64);
+                conn.busy_timeout(Duration::from_secs(2))?;
+                conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -2000; PRAGMA mmap_size = 0")
+            });
+        // A reader never waits in the pool for longer than its connection would wait in SQLite.
+        Ok(r2d2::Pool::builder()
+            .max_size(size)
+            .min_idle(Some(idle))
+            .connection_timeout(Duration::from_secs(3))
+            .build(manager)?)
+    };
+    Ok(Pools { workers: pool(options.readers, 1)?, people: pool(3, 0)? })
+}
+
+/// The pragmas that every writing connection needs; they are of the connection, not of the file. What is deleted or moved
+/// inside a page is overwritten at once (secure_delete = FAST: without one more write), so that erasing a person later
+/// finds no stale copies. The file must be there.
 pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     #[cfg(not(feature = "faults"))]
@@ -198,7 +222,8 @@ pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
     conn.busy_timeout(options.lock_wait)?;
     conn.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA recursive_triggers = ON;
-         PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY",
+         PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY;
+         PRAGMA secure_delete = FAST",
     )?;
     #[cfg(feature = "faults")]
     if options.faulty.synchronous_normal {
@@ -231,6 +256,16 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
 
 fn has_schema(conn: &Connection) -> Result<bool> {
     Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'postonce_meta')", [], |r| r.get(0))?)
+}
+
+/// SQLite counts its memory under a lock that every allocation of every thread takes: a tenth of a write's time. Nobody
+/// here reads the count. Has to come before the first connection of the process; later it changes nothing.
+fn without_memory_statistics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    // Safety: an option without a pointer, read by SQLite when it initialises.
+    ONCE.call_once(|| unsafe {
+        rusqlite::ffi::sqlite3_config(rusqlite::ffi::SQLITE_CONFIG_MEMSTATUS, 0);
+    });
 }
 
 fn refuse_old_sqlite() -> Result<()> {

@@ -4,6 +4,7 @@ use super::Tx;
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use std::cell::RefCell;
 use std::fmt;
 
 /// Where a raw event stands, and who moves it on.
@@ -164,7 +165,6 @@ impl StoredBody {
 
 /// Level 1 with the thread's own context: making one for each body would cost more than the compression.
 fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
-    use std::cell::RefCell;
     thread_local! {
         static PACKER: RefCell<Option<zstd::bulk::Compressor<'static>>> = RefCell::new(zstd::bulk::Compressor::new(1).ok());
     }
@@ -174,12 +174,18 @@ fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
 /// The largest body that is unpacked: above the limit of any source.
 const UNPACKED_MAX: usize = 64 << 20;
 
+thread_local! {
+    /// Making a context for each body would cost more than unpacking it.
+    static UNPACKER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = RefCell::new(zstd::bulk::Decompressor::new().ok());
+}
+
 fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
     match codec {
         0 => Some(bytes),
         _ => {
             let size = zstd::zstd_safe::get_frame_content_size(&bytes).ok()??;
-            zstd::bulk::decompress(&bytes, usize::try_from(size).ok()?.min(UNPACKED_MAX)).ok()
+            let size = usize::try_from(size).ok()?.min(UNPACKED_MAX);
+            UNPACKER.with_borrow_mut(|unpacker| unpacker.as_mut()?.decompress(&bytes, size).ok())
         }
     }
 }
@@ -215,7 +221,7 @@ pub fn insert_items(tx: &Tx, delivery: i64, items: usize) -> Result<()> {
         tx.conn
             .prepare_cached(
                 "INSERT INTO postonce_raw_events(source, body, item, origin, secret, received_at, state, due_at)
-                 SELECT source, id, ?2, 'item', secret, received_at, 'RECEIVED', ?3
+                 SELECT source, id, ?2, CASE origin WHEN 'webhook' THEN 'item' ELSE origin END, secret, received_at, 'RECEIVED', ?3
                  FROM postonce_raw_events WHERE id = ?1",
             )?
             .execute(params![delivery, item as i64, tx.due_now])?;
@@ -244,11 +250,13 @@ pub struct Due {
     pub attempts: u32,
     /// It was set aside for something that comes by itself, and this is another look ([`park`]).
     pub parked: bool,
+    /// It was claimed before, and whoever claimed it never finished.
+    pub was_claimed: bool,
 }
 
 const DUE_COLUMNS: &str =
     "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts,
-    r.state = 'PARKED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
+    r.state = 'PARKED', r.state = 'CLAIMED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
 
 fn due_row(row: &Row) -> rusqlite::Result<Due> {
     Ok(Due {
@@ -261,6 +269,7 @@ fn due_row(row: &Row) -> rusqlite::Result<Due> {
         due_at: row.get(6)?,
         attempts: row.get(7)?,
         parked: row.get(8)?,
+        was_claimed: row.get(9)?,
     })
 }
 

@@ -83,7 +83,7 @@ impl Inside {
         let events = read::events(self.source(), &body, due.origin, due.received_at);
         let Read::Event(event) = read::one(&events, 0) else { panic!("a batch") };
         assert!(matches!(event.meaning, Meaning::Effects { .. }));
-        Prepared { due, source: self.source().clone(), event: *event, counted: false }
+        Prepared { due, source: self.source().clone(), event: Arc::new(*event), counted: false }
     }
 
     fn won(&self, id: i64) -> Won {

@@ -5,6 +5,7 @@
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
 mod api;
+mod beside;
 mod bundled;
 mod cases;
 mod cases_money;
@@ -14,11 +15,15 @@ mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
 mod inside;
+mod keeping;
 mod latency;
+mod operator;
+mod ops;
 mod plans;
 mod power;
 mod providers;
 mod scenarios;
+mod settlement;
 mod spine;
 mod tidy;
 mod torture;

@@ -73,7 +73,7 @@ fn groups() -> Vec<(String, usize)> {
 
 /// Why an import from below stands; each is a debt or a name that belongs to both.
 const IMPORTS_FROM_BELOW: &[(&str, &str, &str)] = &[
-    ("store", "postings", "none: they share a group"),
+    ("providers", "postings", "a provider's file says how its money is booked, and postings knows what can be said"),
     ("source", "steps", "an effect is given the won claim, whose type stands in the step"),
 ];
 
@@ -100,14 +100,14 @@ fn a_module_imports_only_from_its_own_group_and_those_above() {
 #[test]
 fn sql_stands_in_the_store_and_nowhere_else() {
     const WORDS: [&str; 9] = [
-        "SELECT ",
-        "INSERT INTO",
+        "\"SELECT ",
+        "FROM postonce_",
+        "INTO postonce_",
+        "UPDATE postonce_",
         "INSERT OR",
-        "UPDATE postonce",
-        "DELETE FROM",
         "CREATE TABLE",
-        "PRAGMA ",
-        "SAVEPOINT",
+        "\"PRAGMA ",
+        "\"SAVEPOINT",
         "BEGIN IMMEDIATE",
     ];
     let mut offenders = Vec::new();
@@ -138,6 +138,7 @@ const LINES_MAX: usize = 720;
 /// Longer all the same, with the reason.
 const LONG: &[(&str, &str)] = &[
     ("src/providers/interpret/grammar.rs", "one grammar, read from top to bottom"),
+    ("src/providers/interpret/tests.rs", "one table of bodies and what they mean"),
     ("tests/it/cases_money.rs", "one table of cases"),
 ];
 
@@ -190,7 +191,7 @@ fn nothing_names_the_machine_it_was_written_on() {
 
 /// Files that draw or measure, and touch no amount.
 const FLOATS: &[&str] =
-    &["src/cli/bench", "src/operator/pages/chart", "src/operator/chart", "src/operator/metrics", "src/charts"];
+    &["src/cli/bench", "src/operator/pages/chart", "src/operator/chart", "src/metrics", "src/charts"];
 
 #[test]
 fn no_float_comes_near_an_amount() {

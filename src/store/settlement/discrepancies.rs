@@ -360,16 +360,77 @@ pub fn close(tx: &Tx, id: i64, resolution: &str, actor: &str, note: &str) -> Res
     log(tx, id, actor, &from, "RESOLVED", note)
 }
 
-/// What is open of a book: (id, class, kind, reference, entry, raw event).
-pub type OpenKey = (i64, String, String, String, Option<i64>, Option<i64>);
+/// One that is open, as far as it takes to see whether it is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenOne {
+    /// Its number.
+    pub id: i64,
+    /// Its class.
+    pub class: String,
+    /// The movement's kind.
+    pub kind: String,
+    /// The movement's reference.
+    pub reference: String,
+    /// Our entry.
+    pub entry: Option<i64>,
+    /// Their line.
+    pub line: Option<i64>,
+    /// What is parked, or was fetched.
+    pub raw_event: Option<i64>,
+    /// Its state.
+    pub state: String,
+}
 
-/// The open ones of a book, to see whether they are over.
-pub fn open_of(conn: &Connection, book: i64) -> Result<Vec<OpenKey>> {
+/// The open ones of a book.
+pub fn open_of(conn: &Connection, book: i64) -> Result<Vec<OpenOne>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, class, kind, reference, entry, raw_event FROM postonce_discrepancies
+        "SELECT id, class, kind, reference, entry, line, raw_event, state FROM postonce_discrepancies
          WHERE book = ?1 AND state <> 'RESOLVED' ORDER BY id",
     )?;
-    let rows =
-        statement.query_map([book], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?)))?;
+    let rows = statement.query_map([book], |r| {
+        Ok(OpenOne {
+            id: r.get(0)?,
+            class: r.get(1)?,
+            kind: r.get(2)?,
+            reference: r.get(3)?,
+            entry: r.get(4)?,
+            line: r.get(5)?,
+            raw_event: r.get(6)?,
+            state: r.get(7)?,
+        })
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Is one of this class open for a movement?
+pub fn is_open_for(conn: &Connection, book: i64, class: &str, kind: &str, reference: &str) -> Result<bool> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM postonce_discrepancies WHERE book = ?1 AND class = ?2 AND kind = ?3 AND reference = ?4 AND state <> 'RESOLVED')",
+        )?
+        .query_row(params![book, class, kind, reference], |r| r.get(0))?)
+}
+
+/// Is one of this class open for an entry?
+pub fn is_open(conn: &Connection, book: i64, class: &str, entry: i64) -> Result<bool> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_discrepancies d ON d.book = ?1 AND d.class = ?2 AND d.kind = j.kind
+               AND d.reference = j.ref AND d.state <> 'RESOLVED' WHERE j.id = ?3)",
+        )?
+        .query_row(params![book, class, entry], |r| r.get(0))?)
+}
+
+/// Takes one that was being repaired to a person, with the reason.
+pub fn for_a_person(tx: &Tx, id: i64, why: &str) -> Result<()> {
+    change(tx, id, "OPEN", SETTLEMENT, why)
+}
+
+/// Waiting for a person, of one book: those that are being repaired are not.
+pub fn open_count(conn: &Connection, book: i64) -> Result<i64> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT count(*) FROM postonce_discrepancies WHERE book = ?1 AND state IN ('OPEN', 'ASSIGNED')",
+        )?
+        .query_row([book], |r| r.get(0))?)
 }

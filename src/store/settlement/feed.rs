@@ -9,6 +9,7 @@ use crate::settlement::matching::{Around, MatchError, Ours, Scored, Theirs, comp
 use crate::store::claims;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is compared.
@@ -84,11 +85,21 @@ const ENTRY: &str =
 /// No line, but settled all the same: a person accepted it.
 const ACCEPTED: i64 = -1;
 
+/// What the feed saw of fees, so that those that were not known can be posted.
+#[derive(Default)]
+pub struct Fees {
+    /// Lines that tell a fee, in order.
+    pub lines: Vec<i64>,
+    /// Entries whose fee is posted.
+    pub known: HashSet<i64>,
+}
+
 struct Feed<'a> {
     conn: &'a Connection,
     scope: &'a Scope<'a>,
     words: Words,
     extras: Extras,
+    fees: RefCell<Fees>,
 }
 
 impl Feed<'_> {
@@ -115,7 +126,10 @@ impl Feed<'_> {
         let currency = r.get::<_, String>(5)?;
         let currency = Currency::parse(&currency)
             .ok_or_else(|| Error::Apply(format!("entry {id} has an unknown currency {currency}")))?;
-        let fee = if self.extras.fees { self.fee(kind, &name)? } else { None };
+        let fee = if self.extras.fees { fee_of(self.conn, self.scope.book, kind, &name)? } else { None };
+        if fee.is_some() {
+            self.fees.borrow_mut().known.insert(id);
+        }
         let settled: bool = r.get(8)?;
         let (from, to) = self.scope.window;
         let in_window = occurred_at >= from && occurred_at < to && id <= self.scope.journal_upto;
@@ -133,19 +147,6 @@ impl Feed<'_> {
             settled_by: settled.then_some(r.get::<_, Option<i64>>(7)?.unwrap_or(ACCEPTED)),
             in_window: in_window || (self.scope.open_too && !settled && occurred_at < to),
         }))
-    }
-
-    /// The fee that is posted for a movement.
-    fn fee(&self, kind: &str, name: &str) -> Result<Option<Money>> {
-        let below = format!("{kind}:{name}@");
-        let (sum, currency): (Option<i64>, Option<String>) = self
-            .conn
-            .prepare_cached(
-                "SELECT sum(amount), max(currency) FROM postonce_claims
-                 WHERE book = ?1 AND kind = 'fee' AND ref >= ?2 AND ref < ?2 || char(1114111) AND state = 'DONE'",
-            )?
-            .query_row(params![self.scope.book, below], |r| Ok((r.get(0)?, r.get(1)?)))?;
-        Ok(sum.zip(currency.as_deref().and_then(Currency::parse)).map(|(minor, currency)| Money { minor, currency }))
     }
 
     fn by_name(&self, kind: &str, name: &str) -> Result<Option<Ours>> {
@@ -209,18 +210,21 @@ impl Feed<'_> {
 }
 
 /// Compares a report with the ledger; every item of the scope goes to `emit` once.
-pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> Result<()>) -> Result<()> {
+pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> Result<()>) -> Result<Fees> {
     let any = |kind: &str| -> Result<bool> {
         Ok(conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_claims WHERE book = ?1 AND kind = ?2)")?
             .query_row(params![scope.book, kind], |r| r.get(0))?)
     };
     let extras = Extras { corrections: any("correction")?, fees: any("fee")? };
-    let feed = Feed { conn, scope, words: Words(RefCell::default()), extras };
+    let feed = Feed { conn, scope, words: Words(RefCell::default()), extras, fees: RefCell::default() };
     let mut lines = reports::sorted_statement(conn)?;
     let theirs = reports::sorted(&mut lines, scope.report)?.map(|line| {
         let line = line?;
         let with = feed.settled_with(&line)?;
+        if line.fee != 0 && line.gross != 0 {
+            feed.fees.borrow_mut().lines.push(line.id);
+        }
         Ok(feed.line(line, with, true))
     });
     let mut entries = conn.prepare(&format!(
@@ -257,5 +261,92 @@ pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> R
     compare(theirs, ours, around).map_err(|e| match e {
         MatchError::Feed(e) => e,
         unsorted => Error::Apply(unsorted.to_string()),
-    })
+    })?;
+    let mut fees = feed.fees.into_inner();
+    fees.lines.sort_unstable();
+    Ok(fees)
+}
+
+/// How many entries the window expects: what a run of any size must have scored.
+pub fn expected(conn: &Connection, scope: &Scope) -> Result<i64> {
+    let mut statement = conn.prepare_cached(
+        "SELECT kind, count(*) FROM postonce_journal
+         WHERE book = ?1 AND settles = 1 AND occurred_at >= ?2 AND occurred_at < ?3 AND id <= ?4 GROUP BY kind",
+    )?;
+    let (from, to) = scope.window;
+    let rows = statement.query_map(params![scope.book, from, to, scope.journal_upto], |r| {
+        Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?))
+    })?;
+    let mut expected = 0;
+    for row in rows {
+        let (kind, count) = row?;
+        expected += if (scope.covers)(&kind) { count } else { 0 };
+    }
+    Ok(expected)
+}
+
+/// What an entry says, for a discrepancy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryFacts {
+    /// The kind.
+    pub kind: String,
+    /// The reference.
+    pub reference: String,
+    /// The amount that it was compared with.
+    pub amount: i64,
+    /// Its currency.
+    pub currency: String,
+    /// When it happened.
+    pub occurred_at: Millis,
+    /// A line is expected for it.
+    pub settles: bool,
+}
+
+/// An entry, with the amount after a correction.
+pub fn entry_facts(conn: &Connection, book: i64, entry: i64) -> Result<Option<EntryFacts>> {
+    let found = conn
+        .prepare_cached("SELECT kind, ref, amount, currency, occurred_at, settles FROM postonce_journal WHERE id = ?1")?
+        .query_row([entry], |r| {
+            Ok(EntryFacts {
+                kind: r.get(0)?,
+                reference: r.get(1)?,
+                amount: r.get(2)?,
+                currency: r.get(3)?,
+                occurred_at: r.get(4)?,
+                settles: r.get(5)?,
+            })
+        })
+        .optional()?;
+    let Some(mut facts) = found else { return Ok(None) };
+    let key = format!("{}:{}", facts.kind, facts.reference);
+    if let Some(claims::Says::Money { amount, .. }) = claims::find(conn, book, "correction", &key)?.and_then(|c| c.says)
+    {
+        facts.amount = amount;
+    }
+    Ok(Some(facts))
+}
+
+/// Is a later total of the same running total settled? Then this one is part of what that line tells.
+pub fn later_total(conn: &Connection, book: i64, entry: i64) -> Result<Option<i64>> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT max(s.line) FROM postonce_journal e JOIN postonce_journal j ON j.book = e.book AND j.parent = e.parent AND j.kind = e.kind AND j.id > e.id
+               JOIN postonce_settled s ON s.entry = j.id AND s.line IS NOT NULL
+             WHERE e.id = ?1 AND e.book = ?2 AND e.parent IS NOT NULL AND instr(e.ref, '@') > 0",
+        )?
+        .query_row([entry, book], |r| r.get(0))
+        .optional()?
+        .flatten())
+}
+
+/// The fee that is posted for a movement.
+pub fn fee_of(conn: &Connection, book: i64, kind: &str, name: &str) -> Result<Option<Money>> {
+    let below = format!("{kind}:{name}@");
+    let (sum, currency): (Option<i64>, Option<String>) = conn
+        .prepare_cached(
+            "SELECT sum(amount), max(currency) FROM postonce_claims
+             WHERE book = ?1 AND kind = 'fee' AND ref >= ?2 AND ref < ?2 || char(1114111) AND state = 'DONE'",
+        )?
+        .query_row(params![book, below], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(sum.zip(currency.as_deref().and_then(Currency::parse)).map(|(minor, currency)| Money { minor, currency }))
 }

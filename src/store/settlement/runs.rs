@@ -283,7 +283,7 @@ pub struct NewSettled {
 }
 
 /// Settles a chunk of entries for good. One that is settled already stays as it is.
-pub fn settle(tx: &Tx, book: i64, run: i64, pairs: &[NewSettled]) -> Result<()> {
+pub fn settle(tx: &Tx, book: i64, run: Option<i64>, pairs: &[NewSettled]) -> Result<()> {
     let mut statement = tx.conn.prepare_cached(
         "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
          SELECT ?1, ?2, line_ref, id, ?6, ?4, ?5 FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
@@ -365,4 +365,26 @@ pub fn newest(conn: &Connection, source: &str, again: bool) -> Result<Option<(St
         )?
         .query_row(params![source, again], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
         .optional()?)
+}
+
+/// The days from `first` to `last` that still need their own run: none that completed or was invalid, none that was
+/// tried after `tried_before`. Days before the source's first run need none, but the last.
+pub fn days_due(conn: &Connection, source: &str, first: &str, last: &str, tried_before: Millis) -> Result<Vec<String>> {
+    let oldest: Option<String> = conn
+        .prepare_cached(
+            "SELECT min(r.day) FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source WHERE s.name = ?1",
+        )?
+        .query_row([source], |r| r.get(0))?;
+    let from = oldest.unwrap_or_else(|| last.to_owned()).max(first.to_owned());
+    let mut statement = conn.prepare_cached(
+        "SELECT NOT EXISTS (SELECT 1 FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source
+           WHERE s.name = ?1 AND r.again = 0 AND r.day = ?2 AND (r.state IN ('COMPLETED', 'INVALID') OR r.started_at > ?3))",
+    )?;
+    let mut due = Vec::new();
+    for day in super::trend::days(&from, last) {
+        if statement.query_row(params![source, day, tried_before], |r| r.get(0))? {
+            due.push(day);
+        }
+    }
+    Ok(due)
 }

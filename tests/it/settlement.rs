@@ -1,0 +1,217 @@
+//! Settlement: the provider's own word against the ledger, through the real binary and a fake provider over HTTP.
+
+use crate::harness::{Folder, SECRET, Server, Setup, postonce};
+use postonce::providers::{Catalog, SampleFields};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+const DAY: i64 = 86_400_000;
+
+/// What the fake provider has.
+#[derive(Default)]
+pub struct Shelf {
+    /// Rows of the balance, in order.
+    pub rows: Vec<Value>,
+    /// Charges by id.
+    pub charges: BTreeMap<String, Value>,
+    /// Events whose delivery failed.
+    pub events: Vec<Value>,
+    /// Answer everything with this status.
+    pub status: Option<u16>,
+    /// Calls by path.
+    pub calls: Vec<String>,
+}
+
+/// A provider with Stripe's API on a port of its own.
+pub struct Provider {
+    /// Its address.
+    pub base: String,
+    /// What it has.
+    pub shelf: Arc<Mutex<Shelf>>,
+}
+
+impl Provider {
+    pub fn start() -> Provider {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let shelf = Arc::new(Mutex::new(Shelf::default()));
+        let shared = shelf.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(mut stream), shared) = (stream, shared.clone()) else { continue };
+                std::thread::spawn(move || {
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    loop {
+                        let mut target = String::new();
+                        if reader.read_line(&mut target).unwrap_or(0) == 0 {
+                            return;
+                        }
+                        let mut line = String::new();
+                        while reader.read_line(&mut line).unwrap_or(0) > 2 {
+                            line.clear();
+                        }
+                        let target = target.split(' ').nth(1).unwrap_or("/").to_owned();
+                        let (status, body) = answer(&mut shared.lock().unwrap(), &target);
+                        let body = body.to_string();
+                        let head = format!(
+                            "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                            body.len()
+                        );
+                        if stream.write_all((head + &body).as_bytes()).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Provider { base, shelf }
+    }
+
+    /// A payment as the provider's balance and its charge have it.
+    pub fn has(&self, n: usize, at: i64, amount: i64, fee: i64) {
+        let mut shelf = self.shelf.lock().unwrap();
+        shelf.rows.push(balance_row(n, at, amount, fee));
+        shelf.charges.insert(format!("ch_{n:05}"), charge(n, at, amount));
+    }
+
+    pub fn called(&self, path: &str) -> usize {
+        self.shelf.lock().unwrap().calls.iter().filter(|c| c.starts_with(path)).count()
+    }
+}
+
+pub fn balance_row(n: usize, at: i64, amount: i64, fee: i64) -> Value {
+    json!({
+        "id": format!("txn_{n:05}"), "object": "balance_transaction", "amount": amount, "available_on": at / 1000 + 172_800,
+        "created": at / 1000, "currency": "eur", "fee": fee, "net": amount - fee, "reporting_category": "charge", "type": "charge",
+        "source": {"id": format!("ch_{n:05}"), "object": "charge", "amount": amount, "currency": "eur",
+            "payment_intent": format!("pi_{n:05}"), "status": "succeeded"},
+    })
+}
+
+fn charge(n: usize, at: i64, amount: i64) -> Value {
+    json!({
+        "id": format!("ch_{n:05}"), "object": "charge", "amount": amount, "amount_captured": amount, "amount_refunded": 0,
+        "captured": true, "paid": true, "refunded": false, "created": at / 1000, "currency": "eur", "livemode": true,
+        "customer": format!("cus_{n:05}"), "payment_intent": format!("pi_{n:05}"), "status": "succeeded",
+        "balance_transaction": format!("txn_{n:05}"), "metadata": {},
+    })
+}
+
+fn answer(shelf: &mut Shelf, target: &str) -> (u16, Value) {
+    shelf.calls.push(target.to_owned());
+    if let Some(status) = shelf.status {
+        return (status, json!({"error": {"message": "out of order"}}));
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query: BTreeMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let number = |name: &str| query.get(name).and_then(|n| n.parse::<i64>().ok());
+    let page = |rows: &[Value]| {
+        let (from, to) = (number("created[gte]").unwrap_or(0), number("created[lt]").unwrap_or(i64::MAX));
+        let inside = |r: &&Value| (from..to).contains(&r["created"].as_i64().unwrap());
+        let rows: Vec<&Value> = rows.iter().filter(inside).collect();
+        let start = query.get("starting_after").map_or(0, |id| rows.iter().position(|r| r["id"] == **id).unwrap() + 1);
+        let end = (start + 100).min(rows.len());
+        json!({"object": "list", "data": rows[start..end], "has_more": end < rows.len()})
+    };
+    match path {
+        "/v1/balance_transactions" => (200, page(&shelf.rows)),
+        "/v1/events" => (200, page(&shelf.events)),
+        path => match path.strip_prefix("/v1/charges/").and_then(|id| shelf.charges.get(id)) {
+            Some(charge) => (200, charge.clone()),
+            None => (404, json!({"error": {"message": "no such object"}})),
+        },
+    }
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+/// Yesterday's beginning (UTC) and its name.
+fn yesterday() -> (i64, String) {
+    let start = now() / DAY * DAY - DAY;
+    (start, postonce::clock::rfc3339(start)[..10].to_owned())
+}
+
+/// A webhook of one payment.
+pub fn webhook(n: usize, at: i64, amount: i64) -> String {
+    let recipe = Catalog::open(None).unwrap().recipe("stripe").unwrap().unwrap();
+    let sample = recipe.sample.as_ref().unwrap();
+    let (reference, event, account) = (format!("{n:05}"), format!("evt_{n:05}"), format!("cus_{n:05}"));
+    sample.fill(&sample.body, &SampleFields { reference: &reference, amount, account: &account, event: &event, at })
+}
+
+fn config(base: &str) -> String {
+    format!(
+        "[[source]]\nname = \"stripe\"\nsecrets = [\"env:STRIPE\"]\nmode = \"live\"\napi_key = \"env:KEY\"\napi_base = \"{base}\"\n\
+         [source.settlement]\nenabled = false\n"
+    )
+}
+
+fn setup(text: &str) -> Setup {
+    Setup::config(text).env("STRIPE", SECRET).env("KEY", "sk_live_key")
+}
+
+/// Runs a settlement command with the server's configuration; its exit code and the object it prints.
+fn settle(server: &Server, args: &[&str]) -> (i32, Value) {
+    run_in(&server.folder, args)
+}
+
+fn run_in(folder: &Folder, args: &[&str]) -> (i32, Value) {
+    let mut command = postonce();
+    command.args(args).arg("--json").arg("--config").arg(folder.join("test.toml"));
+    command.arg("--database").arg(folder.join("postonce.db")).env("STRIPE", SECRET).env("KEY", "sk_live_key");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let value = text.lines().next().map(|line| serde_json::from_str(line).unwrap()).unwrap_or(Value::Null);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() != Some(2), "wrong usage: {args:?}: {said}");
+    if value.is_null() {
+        eprintln!("{args:?}: {said}");
+    }
+    (output.status.code().unwrap_or(-1), value)
+}
+
+#[test]
+fn three_lost_webhooks_in_a_hundred_are_found_fetched_and_posted_once() {
+    let provider = Provider::start();
+    let server = setup(&config(&provider.base)).start();
+    let (start, day) = yesterday();
+    for n in 0..200 {
+        let at = start + n as i64 * 400_000;
+        provider.has(n, at, 1000 + n as i64, 30);
+        if n % 33 != 7 {
+            assert_eq!(server.send("stripe", &webhook(n, at, 1000 + n as i64)).status, 200);
+        }
+    }
+    let lost = (0..200).filter(|n| n % 33 == 7).count() as i64;
+    server.settled();
+    let (code, first) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, first["state"].as_str()), (0, Some("COMPLETED")), "{first}");
+    assert_eq!((first["found"].as_i64(), first["repaired"].as_i64()), (Some(lost), Some(lost)), "{first}");
+    assert_eq!(first["buckets"], json!({"matched": 200 - lost, "missing_ours": lost}));
+    server.settled();
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 200);
+    assert_eq!(
+        server.count("SELECT sum(amount) FROM postonce_journal WHERE kind = 'payment'"),
+        (0..200).map(|n| 1000 + n).sum::<i64>()
+    );
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'fee'"), 200, "late fees");
+    let customers =
+        server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment' AND account IS NOT NULL");
+    assert_eq!(customers, 200, "what was fetched knows its customer");
+
+    let (code, again) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, again["buckets"].clone()), (0, json!({"matched": 200})), "{again}");
+    assert_eq!((again["found"].as_i64(), again["posted"].as_i64()), (Some(0), Some(0)));
+    assert_eq!(server.count("SELECT count(*) FROM postonce_settled"), 200);
+    let trend = server.list(&["reconcile", "trend", "--to", &day]);
+    assert_eq!(trend.last().unwrap()["found"], json!(lost), "a rerun after the repair does not hide it");
+    assert_eq!(server.count("SELECT count(*) FROM postonce_discrepancies WHERE resolution = 'AUTO_FETCHED'"), lost);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_discrepancies WHERE state <> 'RESOLVED'"), 0);
+    server.check();
+}
