@@ -375,7 +375,7 @@ fn read_file<'r>(
     let Spec::File(name, rules) = spec else { return Err(Stop::Invalid("a list is not a file".into())) };
     let sha256 = sha256_of(&mut file).map_err(|e| Stop::Failed(no_file(&path, &e)))?;
     let mut scratch = Scratch::open(access.path())?;
-    let zone = source.settlement.zone.iana_name().filter(|name| *name != "UTC").map(str::to_owned);
+    let zone = source.settlement.report_zone.clone();
     let options = ReadOptions { currency: source.settlement.currency, zone };
     let summary = report::read::<Stop>(rules, BufReader::new(&file), &options, &mut |line| {
         scratch.add(&line)?;

@@ -7,6 +7,8 @@
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
+mod million;
+mod month;
 mod plans;
 mod power;
 mod settlement;
