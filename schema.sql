@@ -60,6 +60,8 @@ CREATE TABLE postonce_raw_events(            -- inserted by receive (items by cl
   CONSTRAINT ended_has_a_time   CHECK (state IN ('RECEIVED', 'CLAIMED') = (ended_at IS NULL))
 ) STRICT;
 CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at IS NOT NULL;
+-- only repeats pay for it: counts them by the hour without a scan
+CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE state = 'DUPLICATE';
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state IN ('PARKED', 'CONFLICT', 'DEAD');
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
   BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
@@ -71,8 +73,12 @@ CREATE TABLE postonce_events(                -- inserted by claim; replaced when
   event_id    TEXT,
   type        TEXT NOT NULL,
   occurred_at INTEGER,
-  api_version TEXT
+  api_version TEXT,
+  unknown     INTEGER NOT NULL DEFAULT 0 CHECK (unknown IN (0, 1)), -- nobody has a rule for its type
+  -- what proves it: a signature over the whole body, over a part, over nothing of it; or the provider's API
+  proof       TEXT NOT NULL DEFAULT 'body' CHECK (proof IN ('body', 'part', 'nothing', 'fetched'))
 ) STRICT;
+CREATE INDEX postonce_events_unknown ON postonce_events(book, type) WHERE unknown = 1;
 
 -- 3. Who may act, once -----------------------------------------------------------------------------------------------
 
@@ -152,6 +158,7 @@ CREATE TABLE postonce_journal(               -- inserted by apply; never changed
 ) STRICT;
 CREATE INDEX postonce_journal_by_time ON postonce_journal(book, occurred_at);
 CREATE INDEX postonce_journal_by_parent ON postonce_journal(book, parent, kind) WHERE parent IS NOT NULL;
+CREATE INDEX postonce_journal_of_event ON postonce_journal(raw_event); -- nearly sequential: an append
 CREATE UNIQUE INDEX postonce_journal_reversed_once ON postonce_journal(reverses) WHERE reverses IS NOT NULL;
 
 -- One posting is one debit and one credit of one positive amount in one currency: it balances by construction.
@@ -163,8 +170,9 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   amount  INTEGER NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal);
-CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal);
+-- with the amount, so that a balance as of a time is summed from the index alone
+CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal, amount);
+CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal, amount);
 
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
   CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
@@ -447,6 +455,7 @@ CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcil
 ) STRICT;
 CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
 CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at);
+CREATE INDEX postonce_discrepancies_by_end ON postonce_discrepancies(resolved_at) WHERE resolved_at IS NOT NULL;
 CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'
   BEGIN SELECT RAISE(ABORT, 'a resolved discrepancy is history'); END;
 CREATE TRIGGER postonce_discrepancies_kept BEFORE DELETE ON postonce_discrepancies BEGIN SELECT RAISE(ABORT, 'discrepancies are kept'); END;
@@ -468,6 +477,27 @@ CREATE TRIGGER postonce_bodies_evidence BEFORE UPDATE OF body ON postonce_bodies
   OR EXISTS (SELECT 1 FROM postonce_discrepancies d JOIN postonce_journal j ON j.id = d.entry JOIN postonce_raw_events r ON r.id = j.raw_event
     WHERE d.state <> 'RESOLVED' AND ifnull(r.body, r.id) = OLD.id))
   BEGIN SELECT RAISE(ABORT, 'evidence of an open discrepancy'); END;
+
+-- 8. Who changed what ------------------------------------------------------------------------------------------------
+
+-- Every change that a person makes, written in the transaction of the change.
+CREATE TABLE postonce_audit(                 -- inserted with each change by a person; never changed
+  id     INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  who    TEXT NOT NULL CHECK (who <> ''),    -- the name given at login, the token's role, or the user of the command line
+  what   TEXT NOT NULL CHECK (what <> ''),   -- replay, requeue, reverse, …
+  target TEXT NOT NULL,                      -- event 12, message 3, entry 812, …
+  note   TEXT
+) STRICT;
+CREATE INDEX postonce_audit_of_target ON postonce_audit(target);
+CREATE TRIGGER postonce_audit_fixed BEFORE UPDATE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+
+-- How long providers waited for an answer, an hour a row, so that a day can be compared with that of a week ago.
+CREATE TABLE postonce_hours(                 -- inserted and updated by the operator's clock once a minute; pruned by retain
+  hour    INTEGER NOT NULL PRIMARY KEY,      -- its begin
+  buckets TEXT NOT NULL                      -- JSON: answers by time taken, as engine/latency.rs counts them
+) STRICT, WITHOUT ROWID;
 
 -- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
 

@@ -7,6 +7,8 @@ use crate::config::Ack;
 use crate::edge::Response;
 use crate::engine::{Shared, Told};
 use crate::error::{Error, Result};
+use crate::fault;
+use crate::providers::ReplySpec;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
 use crate::steps::receive::{Received, receive};
@@ -18,23 +20,27 @@ use std::sync::Arc;
 /// Takes the answer, once, on whatever thread has it.
 pub type Answering = Box<dyn FnOnce(Response) + Send>;
 
-/// Receives a delivery and answers it. `refused` is told of a signature that does not hold, before the answer.
+/// Receives a delivery and answers it. `refused` is told of a signature that does not hold, and may give an answer of its
+/// own.
 pub fn answer(
     shared: &Arc<Shared>,
     source: &Source,
     delivery: &Delivery,
-    refused: impl FnOnce(&Refusal),
+    refused: impl FnOnce(&Refusal) -> Option<Response>,
     answering: Answering,
 ) {
+    fault::point("after_read");
     let response = match receive(source, delivery) {
-        Received::Keep(raw) => return keep(shared, raw, source.ack, answering),
+        Received::Keep(raw) => return keep(shared, raw, source, answering),
         Received::Handshake(answer) => {
+            if let Some(url) = answer.visit {
+                crate::pull::keys::visit(url);
+            }
             Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
         }
         Received::Refused(refusal) => {
-            refused(&refusal);
             let status = if refusal.reason.is_temporary() { 503 } else { 401 };
-            problem(status, refusal.reason.as_str(), &refusal.about)
+            refused(&refusal).unwrap_or_else(|| problem(status, refusal.reason.as_str(), &refusal.about))
         }
         Received::UnknownEncoding(encoding) => {
             let what = format!("the content encoding {encoding:?} is not read here; gzip is");
@@ -47,8 +53,12 @@ pub fn answer(
 }
 
 /// Hands a genuine body to the disk; the answer follows once it is durable, or applied, or cannot be.
-fn keep(shared: &Arc<Shared>, raw: NewRaw, ack: Ack, answering: Answering) {
-    let waking = shared.clone();
+fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, answering: Answering) {
+    let (waking, ack) = (shared.clone(), source.ack);
+    let answering: Answering = match source.recipe.reply.clone() {
+        None => answering,
+        Some(words) => Box::new(move |response| answering(in_their_words(response, words))),
+    };
     let done = Box::new(move |stored: Result<i64>| match (stored, ack) {
         (Err(error), _) => answering(unavailable(&error)),
         (Ok(id), Ack::Stored) => {
@@ -61,6 +71,7 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, ack: Ack, answering: Answering) {
             waking.wake();
         }
     });
+    fault::point("before_keep");
     if let Err((unkept, error)) = shared.store.gate().keep(Intake { raw, done }) {
         (unkept.done)(Err(error));
     }
@@ -92,6 +103,14 @@ fn applied(shared: &Shared, id: i64, told: Told) -> Response {
         }
         State::Dead => problem(500, "failed", &result.reason.unwrap_or_default()),
         other => said(200, json!({ "status": other.as_str().to_lowercase(), "id": id, "reason": result.reason })),
+    }
+}
+
+/// A yes in the words that the provider waits for.
+fn in_their_words(response: Response, words: ReplySpec) -> Response {
+    match response.status() {
+        200 => Response::new(200).with_header("Content-Type", words.content_type).with_body(words.body.into_bytes()),
+        _ => response,
     }
 }
 

@@ -67,11 +67,18 @@ pub struct Operator {
     pub token: Option<Spanned<String>>,
     /// A second token that may look and change nothing.
     pub read_only_token: Option<Spanned<String>>,
+    /// Names under which a proxy in front of it is reached (`ops.example.com`); addresses and localhost always are.
+    pub hosts: Vec<String>,
 }
 
 impl Default for Operator {
     fn default() -> Operator {
-        Operator { listen: SocketAddr::from(([127, 0, 0, 1], 8788)), token: None, read_only_token: None }
+        Operator {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8788)),
+            token: None,
+            read_only_token: None,
+            hosts: Vec::new(),
+        }
     }
 }
 
@@ -99,6 +106,9 @@ pub struct SourceConfig {
     /// How old a signature may be, in seconds; absent: what the provider's file says.
     #[serde(default)]
     pub tolerance: Option<u64>,
+    /// How far ahead of our clock a signature may be dated, in seconds; absent: as `tolerance`.
+    #[serde(default)]
+    pub future: Option<u64>,
     /// Addresses or networks that may send; empty: all.
     #[serde(default)]
     pub allow_from: Vec<ipnet::IpNet>,
@@ -108,7 +118,7 @@ pub struct SourceConfig {
     /// Post amounts that the signature does not cover, without confirming them by a fetch?
     #[serde(default)]
     pub trust_unsigned_fields: bool,
-    /// The provider's API key, by `env:` or `file:`.
+    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts.
     #[serde(default)]
     pub api_key: Option<Spanned<String>>,
     /// Another address of the provider's API (a proxy, a test double).
@@ -353,7 +363,7 @@ impl Loaded {
                 let line = e.span().map_or(0, |span| line_of(&text, span.start));
                 Err(vec![Fault {
                     line,
-                    what: e.message().trim().to_owned(),
+                    what: without_the_value(e.message().trim()),
                     hint: "see `postonce init stripe` for a file that works".into(),
                 }])
             }
@@ -363,6 +373,14 @@ impl Loaded {
     /// The line of a value, for messages.
     pub fn line<T>(&self, value: &Spanned<T>) -> usize {
         if self.text.is_empty() { 0 } else { line_of(&self.text, value.span().start) }
+    }
+}
+
+/// A value in the wrong place may be a secret: the message says what kind of thing it is, not what it says.
+fn without_the_value(message: &str) -> String {
+    match (message.find("string \""), message.rfind("\", expected")) {
+        (Some(from), Some(to)) if from < to => format!("{}text{}", &message[..from], &message[to + 1..]),
+        _ => message.to_owned(),
     }
 }
 

@@ -123,6 +123,7 @@ impl Postonce {
         let delivery = Delivery { method: request.method, url: &url, path, query, headers: &headers, body };
         let refused = |refusal: &crate::providers::signature::Refusal| {
             log::warn!("source {}: refused: {} ({})", source.name, refusal.reason.as_str(), refusal.about);
+            None
         };
         answer::answer(shared, source, &delivery, refused, Box::new(move |response| then(response.into())));
     }

@@ -26,6 +26,9 @@ pub enum Error {
     /// An apply held the write lock longer than its budget and was interrupted.
     #[error("the apply ran longer than its budget of {0} ms and was interrupted")]
     OverBudget(u64),
+    /// A batch that ran without savepoints met something to undo: it is undone whole and runs again with them.
+    #[error("the batch runs again, one event at a time")]
+    Again,
     /// Something a person has to mend: what, and what to try.
     #[error("{what}")]
     Refused {
@@ -139,6 +142,18 @@ impl From<Error> for ApplyError {
             Error::Reject(why) | Error::Conflict(why) => ApplyError::Reject(why),
             other => ApplyError::Retry(other.to_string()),
         }
+    }
+}
+
+impl From<&str> for ApplyError {
+    fn from(why: &str) -> ApplyError {
+        ApplyError::Retry(why.to_owned())
+    }
+}
+
+impl From<String> for ApplyError {
+    fn from(why: String) -> ApplyError {
+        ApplyError::Retry(why)
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Event {
     pub api_version: Option<String>,
     /// Who knows its type; [`Known::No`] is counted by type, so that a newcomer sees what they are missing.
     pub known: Known,
+    /// What proves that the provider says it.
+    pub proof: Proof,
     /// What to do with it.
     pub meaning: Meaning,
     /// With [`Meaning::Fetch`]: how the answer is read (`event`, or the name its rules carry).
@@ -83,6 +85,32 @@ pub enum Known {
     Ping,
     /// Nobody.
     No,
+}
+
+/// What proves that the provider says what an event says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Proof {
+    /// A signature over the whole body.
+    #[default]
+    Body,
+    /// A signature over a part of it, or one that can be forged.
+    Part,
+    /// Nothing that depends on the body: a token, a password, or not even that.
+    Nothing,
+    /// It was fetched from the provider's API, or compared with what stands there.
+    Fetched,
+}
+
+impl Proof {
+    /// The word in the table.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Proof::Body => "body",
+            Proof::Part => "part",
+            Proof::Nothing => "nothing",
+            Proof::Fetched => "fetched",
+        }
+    }
 }
 
 /// What an event asks for.

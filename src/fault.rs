@@ -4,6 +4,68 @@
 //! sleeps two seconds at each passage. The last line on standard error names the point, so that a test can assert that
 //! the process died there and nowhere else.
 
+/// A number that a test may set by an environment variable.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn number(_variable: &str, usual: i64) -> i64 {
+    usual
+}
+
+/// A number that a test may set by an environment variable.
+#[cfg(feature = "faults")]
+pub fn number(variable: &str, usual: i64) -> i64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// How far a test has set the wall clock forward, in milliseconds.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub fn clock_off() -> i64 {
+    0
+}
+
+/// How far a test has set the wall clock forward, in milliseconds: what stands in the file POSTONCE_CLOCK_FILE now.
+#[cfg(feature = "faults")]
+pub fn clock_off() -> i64 {
+    static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
+    let Some(file) = FILE.get_or_init(|| std::env::var_os("POSTONCE_CLOCK_FILE")) else { return 0 };
+    std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Every point, in the order in which a process and an event meet them: tests walk through all. A test compares the list
+/// with the source.
+#[cfg(feature = "faults")]
+pub const ALL: &[&str] = &[
+    "opened",
+    "schema_made",
+    "before_release",
+    "after_release",
+    "after_read",
+    "before_keep",
+    "kept_uncommitted",
+    "before_commit",
+    "after_commit",
+    "before_answer",
+    "after_answers",
+    "attempt_counted",
+    "before_read",
+    "keys_won",
+    "after_claim",
+    "before_apply",
+    "entry_without_postings",
+    "message_written",
+    "after_effect",
+    "before_send",
+    "after_send",
+    "before_mark",
+    "after_mark",
+    "before_checkpoint",
+    "after_checkpoint",
+    "stopping",
+    "before_last_fold",
+    "folded",
+];
+
 /// A place where a test may stop the process.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]

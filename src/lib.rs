@@ -83,4 +83,5 @@ pub mod edge;
 pub mod embed;
 pub mod engine;
 pub mod operator;
+pub mod rates;
 pub mod server;

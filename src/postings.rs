@@ -43,6 +43,24 @@ pub const FEES: Code = house("fees", Class::Expense);
 const TRANSFERS: Code = house("transfers", Class::Expense);
 const CREDIT: Code = customer("credit", Class::Liability);
 
+/// Every account there is.
+pub const CODES: [Code; 14] = [
+    CLEARING,
+    TRANSIT,
+    HOLD,
+    RESERVE,
+    FX,
+    SUSPENSE,
+    SALES,
+    FEE_INCOME,
+    REFUNDS,
+    FAILED_PAYMENTS,
+    DISPUTE_LOSS,
+    FEES,
+    TRANSFERS,
+    CREDIT,
+];
+
 /// What a provider's money looks like in the ledger: the `[ledger]` part of its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]

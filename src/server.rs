@@ -5,13 +5,17 @@
 use crate::answer::answer;
 pub(crate) use crate::answer::problem;
 use crate::config::Loaded;
-use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Route};
+use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
+use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
+use crate::rates::Rates;
 use crate::source::Source;
 use crate::store::Options;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +27,7 @@ pub const STOP_WITHIN: Duration = Duration::from_secs(8);
 pub struct Server {
     engine: Arc<Engine>,
     public: Option<Front>,
-    operator: Option<Front>,
+    operator: Option<Operator>,
 }
 
 impl Server {
@@ -49,7 +53,12 @@ impl Server {
         engine.start(waking, parts)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
-        let hooks = Arc::new(Hooks { shared: engine.shared().clone(), base: base.trim_end_matches('/').to_owned() });
+        let hooks = Arc::new(Hooks {
+            shared: engine.shared().clone(),
+            base: base.trim_end_matches('/').to_owned(),
+            rates: Rates::new(engine.shared().sources.values()),
+            hints: RateLimiter::direct(Quota::per_second(HINTS_PER_SECOND)),
+        });
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
@@ -59,7 +68,7 @@ impl Server {
             move |request, reply| handler.handle(request, reply),
         )
         .map_err(|e| Error::Unavailable(e.to_string()))?;
-        let operator = crate::operator::start(operator, engine.clone(), config)?;
+        let operator = Operator::start(operator, engine.clone(), config)?;
         Ok(Server { engine, public: Some(public), operator: Some(operator) })
     }
 
@@ -80,8 +89,11 @@ impl Server {
 
     /// Stops listening, answers what is in flight, folds the file into one.
     pub fn stop(mut self) {
-        for front in [self.public.take(), self.operator.take()].into_iter().flatten() {
+        if let Some(front) = self.public.take() {
             front.stop(STOP_WITHIN / 4);
+        }
+        if let Some(operator) = self.operator.take() {
+            operator.stop(STOP_WITHIN / 4);
         }
         self.engine.stop();
     }
@@ -107,7 +119,12 @@ fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
 struct Hooks {
     shared: Arc<Shared>,
     base: String,
+    rates: Rates,
+    hints: DefaultDirectRateLimiter,
 }
+
+/// How many refused requests a second are looked at with the secrets of the other sources.
+const HINTS_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).expect("it is not zero");
 
 const PREFIX: &str = "/webhooks/";
 
@@ -134,6 +151,9 @@ impl Hooks {
                 "this address is not in the source's allow_from",
             ));
         }
+        if let Some(answer) = self.rates.source_takes(&source.name) {
+            return Route::Answer(answer);
+        }
         match head.body_length() {
             Some(length) if length > source.body_max => {
                 let what = format!("the body has {length} bytes; source {} takes {}", source.name, source.body_max);
@@ -158,22 +178,42 @@ impl Hooks {
             headers: &headers,
             body,
         };
+        let (began, counts) = (std::time::Instant::now(), self.shared.clone());
         answer(
             &self.shared,
             source,
             &delivery,
             |refusal| self.note_refusal(source, refusal, &delivery, client),
-            Box::new(move |response| reply.send(response)),
+            Box::new(move |response| {
+                if response.status() == 200 {
+                    counts.counts.acknowledged.note(began.elapsed());
+                }
+                reply.send(response);
+            }),
         );
     }
 
-    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name.
-    fn note_refusal(&self, source: &Source, refusal: &Refusal, delivery: &Delivery, client: &Client) {
+    /// The commonest mistake is the secret of another endpoint: the log says whose it is, by name. An address that sends
+    /// too many of them gets another answer, and no more lines.
+    fn note_refusal(
+        &self,
+        source: &Source,
+        refusal: &Refusal,
+        delivery: &Delivery,
+        client: &Client,
+    ) -> Option<Response> {
+        if let Some(answer) = self.rates.failed(client.address) {
+            return Some(answer);
+        }
         let now = crate::clock::wall();
+        self.shared.counts.refused(&source.name, refusal.reason.as_str(), client.address);
+        // A flood of bad signatures must not cost a verification for each of the other sources and for each request.
+        let others = if self.hints.check().is_ok() { self.shared.sources.len() } else { 0 };
         let other = self
             .shared
             .sources
             .values()
+            .take(others)
             .filter(|other| other.name != source.name)
             .find(|other| other.verifier.secret_that_matches(delivery, now).is_some());
         let hint = other.map_or(String::new(), |other| format!("; a secret of source {} matches", other.name));
@@ -185,6 +225,7 @@ impl Hooks {
             refusal.about,
             delivery.body.len()
         );
+        None
     }
 }
 

@@ -7,8 +7,9 @@ use crate::effects::{Happening, Rule};
 use crate::error::Result;
 use crate::event::Mode;
 use crate::providers::interpret::Interpreter;
-use crate::providers::signature::{Options, Secret, Verifier};
+use crate::providers::signature::{Options, Secret, Settings, Verifier};
 use crate::providers::{Catalog, Recipe};
+use crate::pull::{Access, Client, Pace, PullError};
 use crate::settlement::plan::Plan;
 use crate::store::Tx;
 use rusqlite::Connection;
@@ -45,6 +46,8 @@ pub struct Source {
     pub api_key: Option<String>,
     /// Another address of the provider's API.
     pub api_base: Option<String>,
+    /// What only this source can say of the API's addresses (`shop`, `store`, …).
+    pub api_settings: Settings,
     /// Requests a second that are let in.
     pub rate_limit: Option<u32>,
     /// How it is compared with the provider's report.
@@ -109,16 +112,28 @@ impl Source {
                 return None;
             }
         };
-        let (own, event): (Vec<_>, Vec<_>) =
-            config.options.clone().into_iter().partition(|(key, _)| recipe.signature.settings.contains_key(key));
-        let options =
-            Options { tolerance_s: config.tolerance, settings: own.into_iter().collect(), ..Options::default() };
+        let (mut own, mut event, mut api_settings) = (Settings::new(), Settings::new(), Settings::new());
+        for (key, value) in config.options.clone() {
+            let place = match &key {
+                key if recipe.signature.settings.contains_key(key) => &mut own,
+                key if !recipe.event.options.contains_key(key) && recipe.asks_api_with(key) => &mut api_settings,
+                _ => &mut event,
+            };
+            place.insert(key, value);
+        }
+        let options = Options {
+            tolerance_s: config.tolerance,
+            future_s: config.future,
+            settings: own,
+            fetch: Some(crate::pull::keys::fetcher()),
+            ..Options::default()
+        };
         let verifier = Verifier::new(&recipe.signature, &secrets, &options)
             .map_err(|e| {
                 fault(line, format!("source {name}: {e}"), "set `secrets` to what the provider's dashboard shows")
             })
             .ok();
-        let interpreter = Interpreter::new(&recipe.events(), &event.into_iter().collect())
+        let interpreter = Interpreter::new(&recipe.events(), &event)
             .map_err(|e| fault(line, format!("source {name}: {e}"), "see `postonce providers show`"))
             .ok();
         let rules = config.effects.iter().map(|effect| Rule::build(loaded, name, effect, faults)).collect();
@@ -146,12 +161,33 @@ impl Source {
             trusts_unsigned_fields: config.trust_unsigned_fields,
             api_key,
             api_base: config.api_base.clone(),
+            api_settings,
             rate_limit: config.rate_limit,
             settlement,
             endpoints,
             rules,
             effects: Vec::new(),
         })
+    }
+
+    /// Who asks the provider's API, and where; `None`: the source has no key. Where the proof has two parts, the key is
+    /// written `user:key` (`client id:secret`).
+    pub fn access(&self, test_mode: bool) -> Option<Access> {
+        let text = self.api_key.as_deref()?;
+        let (user, key) = match self.recipe.api.as_ref().is_some_and(|api| api.auth.has_two_parts()) {
+            true => text.split_once(':').map_or((None, text), |(user, key)| (Some(user.to_owned()), key)),
+            false => (None, text),
+        };
+        let settings = self.api_settings.clone();
+        let base = self.api_base.clone();
+        Some(Access { base, user, key: key.to_owned(), test_mode, settings, ..Access::default() })
+    }
+
+    /// The way to the provider's API.
+    pub fn client(&self, test_mode: bool, pace: Pace) -> std::result::Result<Client<'_>, PullError> {
+        let access =
+            self.access(test_mode).ok_or_else(|| PullError::Recipe(format!("source {} has no api_key", self.name)))?;
+        Client::new(&self.recipe, access, pace)
     }
 
     /// May this address send?

@@ -36,6 +36,12 @@ pub(crate) enum Command {
     Balances(Balances),
     /// List the latest state of subscriptions, disputes and the like.
     Entities(Entities),
+    /// Explain step by step why a delivery is taken or refused.
+    Verify(super::verify::Verify),
+    /// Show what a body means by a provider's rules.
+    Interpret(super::interpret::Interpret),
+    /// List the providers, show what is known of one, check a file of your own.
+    Providers(super::providers::Providers),
     /// Send an event through the same path again, with its attempts reset.
     Replay(Replay),
     /// Take up now what was claimed and never finished, in a server that is not running.
@@ -163,6 +169,9 @@ pub(crate) struct Events {
     /// The newest so many; 0 for all.
     #[arg(long, default_value_t = 0)]
     pub limit: u32,
+    /// Instead: the types that nobody has a rule for, with how many came of each.
+    #[arg(long, conflicts_with_all = ["state", "kind", "id", "limit"])]
+    pub unknown_types: bool,
 }
 
 #[derive(ClapArgs, Debug)]

@@ -2,7 +2,7 @@
 
 use super::args::Database;
 use super::{Done, Outcome, output};
-use crate::store::{check, open_for_reading};
+use crate::store::{check, ledger, open_for_reading};
 
 pub(super) fn run(args: &Database) -> Done {
     let conn = open_for_reading(&args.database)?;
@@ -18,7 +18,7 @@ pub(super) fn run(args: &Database) -> Done {
         }
     }
     if offences.is_empty() && !args.json {
-        let entries: i64 = conn.query_row("SELECT count(*) FROM postonce_journal", [], |r| r.get(0))?;
+        let entries = ledger::count(&conn)?;
         output::line(&mut out, &format!("clean: {entries} entries, every balance and every key as promised"))?;
     }
     Ok(if offences.is_empty() { Outcome::Fine } else { Outcome::Found })

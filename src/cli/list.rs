@@ -10,6 +10,9 @@ use crate::store::raw::State;
 use std::io::BufWriter;
 
 pub(super) fn events(args: &Events) -> Done {
+    if args.unknown_types {
+        return unknown_types(&args.database);
+    }
     let states = match &args.state {
         None => Vec::new(),
         Some(word) => match State::parse(word) {
@@ -28,6 +31,35 @@ pub(super) fn events(args: &Events) -> Done {
         limit: (args.limit > 0).then_some(args.limit),
     };
     list_events(&args.database, &filter).map(|_| Outcome::Fine)
+}
+
+/// The types that no rule knows: what a newcomer is missing.
+fn unknown_types(args: &Database) -> Done {
+    let conn = open_for_reading(&args.database)?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let all = listing::unknown_types(&conn)?;
+    let mut rows = Vec::new();
+    for one in &all {
+        match args.json {
+            true => output::json_line(&mut out, one)?,
+            false => rows.push(vec![
+                one.count.to_string(),
+                one.provider.clone(),
+                one.mode.clone(),
+                one.kind.clone(),
+                one.newest.to_string(),
+            ]),
+        }
+    }
+    match (args.json, all.is_empty()) {
+        (true, _) => {}
+        (false, true) => output::line(&mut out, "every type that came has a rule")?,
+        (false, false) => {
+            let head = ["count", "provider", "mode", "type", "newest event"];
+            output::line(&mut out, output::table(&head, &[0, 4], &rows).trim_end())?;
+        }
+    }
+    Ok(Outcome::Fine)
 }
 
 /// What waits for a person; exits 1 when something does.
@@ -77,6 +109,7 @@ pub(super) fn ledger(args: &Ledger) -> Done {
         tenant: args.tenant.clone(),
         after: 0,
         limit: args.limit,
+        of_payment: true,
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut rows = Vec::new();

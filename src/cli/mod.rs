@@ -8,14 +8,17 @@ mod bench;
 mod check;
 mod discrepancies;
 mod init;
+mod interpret;
 mod list;
 mod listen;
 mod output;
+mod providers;
 mod reconcile;
 mod replay;
 mod send;
 mod serve;
 mod torture;
+mod verify;
 
 use crate::error::Error;
 use args::{Args, Command};
@@ -53,6 +56,9 @@ pub fn main() -> ExitCode {
         Command::Ledger(args) => list::ledger(args),
         Command::Balances(args) => list::balances(args),
         Command::Entities(args) => list::entities(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Interpret(args) => interpret::run(args),
+        Command::Providers(args) => providers::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
         Command::Bench(args) => bench::run(args),

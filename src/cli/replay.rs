@@ -4,6 +4,7 @@
 use super::args::{Database, Replay};
 use super::{Done, Outcome};
 use crate::error::Error;
+use crate::store::audit::{self, Change};
 use crate::store::{self, listing, raw};
 
 pub(super) fn run(args: &Replay) -> Done {
@@ -19,7 +20,15 @@ pub(super) fn run(args: &Replay) -> Done {
         let Some(before) = before else {
             return Err(Error::refused(format!("there is no raw event {id}"), "`postonce events` lists them"));
         };
-        if store::write_beside(path, |tx| raw::replay(tx, id))? {
+        let replayed = store::write_beside(path, |tx| {
+            let replayed = raw::replay(tx, id)?;
+            if replayed {
+                let change = Change { who: who(), what: "replay", target: format!("event {id}"), note: String::new() };
+                audit::write(tx, &change)?;
+            }
+            Ok(replayed)
+        })?;
+        if replayed {
             println!("raw event {id}: {before} -> RECEIVED");
         } else {
             refused += 1;
@@ -27,6 +36,12 @@ pub(super) fn run(args: &Replay) -> Done {
         }
     }
     Ok(if refused == 0 { Outcome::Fine } else { Outcome::Found })
+}
+
+/// For the audit: the user that runs the command.
+fn who() -> String {
+    let user = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_default();
+    if user.is_empty() { "command line".into() } else { format!("{user} on the command line") }
 }
 
 pub(super) fn sweep(args: &Database) -> Done {

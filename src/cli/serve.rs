@@ -6,13 +6,18 @@ use crate::config::{Config, Loaded};
 use crate::error::{Error, Result};
 use crate::server::{Server, default_config_path};
 use crate::store::{Options, SQLITE_OLDEST};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 pub(super) fn run(args: &Serve) -> Done {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     let loaded = load(args)?;
+    // A limit on file sizes is met like a full disk: the write fails, and the process lives.
+    let met = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGXFSZ, met).map_err(|e| Error::Unavailable(e.to_string()))?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|e| Error::Unavailable(e.to_string()))?;
     let server = Server::start(&loaded, &options(args, &loaded.config))?;
     // Scripts read these two lines for the real ports.
@@ -69,7 +74,7 @@ fn load(args: &Serve) -> Result<Loaded> {
     for source in &args.sources {
         let Some((name, secret)) = source.split_once('=') else {
             return Err(Error::refused(
-                format!("--source {source:?} has no secret"),
+                "--source is NAME=SECRET, and this one has no `=`",
                 "--source stripe=env:STRIPE_SECRET",
             ));
         };

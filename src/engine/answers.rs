@@ -53,6 +53,11 @@ impl Answers {
         }
     }
 
+    /// It is time to end: the thread looks now, not when its wait is over.
+    pub(super) fn wake(&self) {
+        let _ = self.news.send((0, None));
+    }
+
     fn call(&self, raw_event: i64, told: Told) {
         let waiter = self.waiting.lock().expect("no panic while it is held").remove(&raw_event);
         if let Some((_, waiter)) = waiter {

@@ -5,6 +5,8 @@
 //! All ask the tables what there is to do; a wake-up only says "look".
 
 mod answers;
+mod fetcher;
+pub mod latency;
 mod sender;
 mod settler;
 mod worker;
@@ -14,6 +16,8 @@ pub use settler::silence_of;
 
 use crate::config::{Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
+use crate::event::Millis;
+use crate::fault;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
 use crate::source::{self, Source};
@@ -23,7 +27,8 @@ use crate::store::raw::State;
 use crate::store::{Options, Store, foreign};
 use answers::Answers;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -59,9 +64,31 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Attempts to send that failed.
     pub send_failures: AtomicU64,
+    /// From a complete request to its answer, on the webhook paths.
+    pub acknowledged: latency::Latency,
+    /// Refused signatures by source and reason. Both are words of ours, so that this cannot grow.
+    pub refusals: Mutex<BTreeMap<(String, &'static str), Refusals>>,
+}
+
+/// Refused signatures of one source for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many since the start.
+    pub count: u64,
+    /// When the last one came.
+    pub last: Millis,
+    /// Where it came from.
+    pub from: IpAddr,
 }
 
 impl Counts {
+    pub(crate) fn refused(&self, source: &str, reason: &'static str, from: IpAddr) {
+        let last = crate::clock::wall();
+        let mut refusals = self.refusals.lock().expect("no panic while it is held");
+        let entry = refusals.entry((source.to_owned(), reason)).or_insert(Refusals { count: 0, last, from });
+        *entry = Refusals { count: entry.count + 1, last, from };
+    }
+
     pub(crate) fn ended(&self, state: State) {
         let at = State::ALL.iter().position(|s| *s == state).unwrap_or(0);
         self.ended[at].fetch_add(1, Relaxed);
@@ -131,7 +158,16 @@ impl Engine {
 
     /// Releases what the process before had claimed and starts the threads.
     pub fn start(&self, waking: Waking, parts: Parts) -> Result<()> {
-        let released = sweep::at_start(&self.shared.store)?;
+        fault::point("before_release");
+        // An app on the same file may hold the lock for its migration: a start waits for it, as long as anybody would.
+        let until = Instant::now() + Duration::from_secs(30);
+        let released = loop {
+            match sweep::at_start(&self.shared.store) {
+                Err(Error::Unavailable(why)) if Instant::now() < until => log::warn!("waiting to start: {why}"),
+                done => break done?,
+            }
+        };
+        fault::point("after_release");
         if released > 0 {
             log::info!("{released} events of the process before are taken up again");
         }
@@ -163,9 +199,12 @@ impl Engine {
 
     /// Lets the threads finish what they hold, then folds the file into one.
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Relaxed);
+        if !self.shared.stopping.swap(true, Relaxed) {
+            fault::point("stopping");
+        }
         self.shared.wake();
         self.shared.wake_sender();
+        self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
             // one that waits for a provider's answer is left behind: all it can do from now on is fail
             let until = Instant::now() + LEFT_BEHIND;

@@ -85,6 +85,7 @@ fn attempt(shared: &Shared, due: DueMessage, noted: &Sender<Attempt>) {
         (_, Err(e)) => refused(e.to_string()),
         (Some(endpoint), Ok(message)) => {
             let message: Message = message;
+            fault::point("before_send");
             deliver::send(endpoint, &due, &message)
         }
     };
@@ -112,10 +113,12 @@ fn note(shared: &Shared, noted_in: &Receiver<Attempt>, under_way: &mut HashMap<i
         };
     }
     let ids: Vec<i64> = attempts.iter().map(|a| a.message).collect();
+    fault::point("before_mark");
     let written = shared.store.write(move |tx| attempts.iter().try_for_each(|attempt| outbox::attempted(tx, attempt)));
     if let Err(e) = written {
         log::warn!("what came of {} messages could not be noted; they will be sent again: {e}", ids.len());
     }
+    fault::point("after_mark");
     for id in ids {
         under_way.remove(&id);
     }

@@ -4,14 +4,15 @@
 //! wake-up says "look", and the table says what there is to do.
 
 use super::Shared;
+use super::fetcher::{Fetcher, Task};
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::event::Millis;
+use crate::event::{Event, Millis};
 use crate::fault;
 use crate::retry::APPLY;
 use crate::steps::claim::{self, Claimed, Prepared, Won};
 use crate::steps::read::{self, Read};
-use crate::steps::{apply, sweep};
+use crate::steps::{apply, fetch, sweep};
 use crate::store::Tx;
 use crate::store::gate::Job;
 use crate::store::raw::{self, Body, Due, State};
@@ -30,10 +31,31 @@ const WORK_ALONE: Duration = Duration::from_millis(10);
 /// Events between reading and their last commit: enough to keep the writer busy, little enough to hold in memory.
 const IN_FLIGHT_MAX: usize = 1024;
 
+/// How long an event waits that found the fetchers busy.
+const FETCHERS_BUSY: Millis = 2_000;
+
+/// How often what is due is looked through from its start while events are under way.
+const LOOK_AT_ALL: Duration = Duration::from_millis(500);
+
 /// Events that left the pipeline; those whose commit failed must be released.
-struct Finished {
-    ids: Vec<i64>,
-    failed: bool,
+pub(super) struct Finished {
+    pub ids: Vec<i64>,
+    pub failed: bool,
+}
+
+/// The batch that was read last: its items come one after the other, and are not read anew for each.
+struct LastRead {
+    body: i64,
+    events: Vec<Event>,
+}
+
+/// The bytes of a raw event that is taken up.
+enum Bytes {
+    Here(Body),
+    /// Those of the one taken before it: the same batch.
+    AsBefore,
+    /// Past their retention, or erased.
+    Gone,
 }
 
 struct Worker<'a> {
@@ -45,6 +67,9 @@ struct Worker<'a> {
     from: (Millis, i64),
     /// After an unclean stop: up to this raw event, one at a time, its attempt counted before it is even read.
     careful_until: i64,
+    last_read: Option<LastRead>,
+    fetcher: Fetcher,
+    looked: Instant,
 }
 
 /// Runs until the engine stops.
@@ -52,6 +77,7 @@ pub(super) fn run(shared: &Arc<Shared>, wake: &Receiver<()>) {
     let (finished, finished_in) = unbounded();
     let unclean = shared.store.was_unclean();
     let careful_until = if unclean { shared.store.read(raw::newest).unwrap_or(i64::MAX) } else { 0 };
+    let fetcher = Fetcher::start(shared, &finished);
     let mut worker = Worker {
         shared,
         finished_in,
@@ -60,6 +86,9 @@ pub(super) fn run(shared: &Arc<Shared>, wake: &Receiver<()>) {
         unreleased: Vec::new(),
         from: (0, 0),
         careful_until,
+        last_read: None,
+        fetcher,
+        looked: Instant::now(),
     };
     while !shared.is_stopping() {
         worker.collect();
@@ -99,6 +128,9 @@ impl Worker<'_> {
 
     /// Waits for a wake-up, for a finished batch, or until something is due.
     fn wait(&mut self, wake: &Receiver<()>) {
+        if self.in_flight.len() >= IN_FLIGHT_MAX {
+            return self.pause(Duration::from_secs(1)); // room comes with what is finished
+        }
         let next = self.shared.store.read(raw::next_due).ok().flatten();
         let wait = match next {
             Some(due) if !self.in_flight.is_empty() || !self.unreleased.is_empty() => {
@@ -107,7 +139,12 @@ impl Worker<'_> {
             Some(due) => (due - clock::steady()).clamp(1, sweep::EVERY),
             None => sweep::EVERY,
         };
-        self.from = (0, 0);
+        // From the start again only when nothing is under way: what is would have to be passed over each time. A look at
+        // all of it now and then finds what was made due behind our back.
+        if self.in_flight.is_empty() || self.looked.elapsed() > LOOK_AT_ALL {
+            self.from = (0, 0);
+            self.looked = Instant::now();
+        }
         let finished_in = self.finished_in.clone();
         select! {
             recv(wake) -> _ => {}
@@ -125,12 +162,18 @@ impl Worker<'_> {
         let careful = self.careful_until > 0;
         let (from, limit) = (self.from, if careful { 1 } else { BATCH });
         let in_flight = &self.in_flight;
+        let mut loaded = self.last_read.as_ref().map(|last| last.body);
         let (taken, last) = self.shared.store.read(|conn| {
             let due = raw::due(conn, clock::steady(), from, BATCH)?;
             let last = due.last().map(|d| (d.due_at, d.id));
-            let mut taken: Vec<(Due, Option<Body>)> = Vec::with_capacity(due.len());
+            let mut taken: Vec<(Due, Bytes)> = Vec::with_capacity(due.len());
             for one in due.into_iter().filter(|d| !in_flight.contains(&d.id)).take(limit) {
-                let body = raw::body(conn, one.body)?;
+                let known = loaded == Some(one.body) && one.item > 0;
+                let body = match known {
+                    true => Bytes::AsBefore,
+                    false => raw::body(conn, one.body)?.map_or(Bytes::Gone, Bytes::Here),
+                };
+                loaded = Some(one.body);
                 taken.push((one, body));
             }
             Ok((taken, last))
@@ -153,7 +196,7 @@ impl Worker<'_> {
     }
 
     /// One event of the backlog of an unclean stop: counted first, followed to its end before the next.
-    fn take_carefully(&mut self, taken: Vec<(Due, Option<Body>)>) -> Result<bool> {
+    fn take_carefully(&mut self, taken: Vec<(Due, Bytes)>) -> Result<bool> {
         let Some((due, _)) = taken.first() else { return Ok(false) };
         let id = due.id;
         if id > self.careful_until {
@@ -162,12 +205,13 @@ impl Worker<'_> {
         }
         if !APPLY.exhausted(due.attempts) {
             self.shared.store.write(move |tx| raw::count_attempt(tx, id))?;
+            fault::point("attempt_counted");
         }
         self.take(
             taken.into_iter().map(|(due, body)| (Due { attempts: due.attempts + 1, ..due }, body)).collect(),
             true,
         );
-        while !self.in_flight.is_empty() && !self.shared.is_stopping() {
+        while self.in_flight.len() > self.fetcher.busy() && !self.shared.is_stopping() {
             self.pause(Duration::from_millis(50));
             self.collect();
         }
@@ -175,37 +219,68 @@ impl Worker<'_> {
     }
 
     /// Reads a batch and hands its claims to the gate, which goes on to apply.
-    fn take(&mut self, taken: Vec<(Due, Option<Body>)>, counted: bool) {
+    fn take(&mut self, taken: Vec<(Due, Bytes)>, counted: bool) {
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
-            asks.push(self.ask(due, body, counted));
+            asks.extend(self.ask(due, body, counted));
+        }
+        if asks.is_empty() {
+            return;
         }
         let job = claim_job(self.shared.clone(), self.finished.clone(), asks);
         self.shared.store.gate().submit(job);
     }
 
-    fn ask(&self, due: Due, body: Option<Body>, counted: bool) -> Ask {
+    /// What the gate is to be asked; `None`: the fetchers have it now.
+    fn ask(&mut self, due: Due, body: Bytes, counted: bool) -> Option<Ask> {
         let tried = due.attempts - u32::from(counted);
         if APPLY.exhausted(tried) {
             let why = format!("given up after {tried} attempts");
-            return Ask::End(due.id, State::Dead, why);
+            return Some(Ask::End(due.id, State::Dead, why));
         }
-        let Some(source) = self.shared.sources.get(&due.source) else {
+        let Some(source) = self.shared.sources.get(&due.source).cloned() else {
             let why = format!("its source {} is no longer in the configuration", due.source);
-            return Ask::End(due.id, State::Parked, why);
-        };
-        let Some(body) = body else {
-            return Ask::End(due.id, State::Dead, "its bytes are past their retention".into());
+            return Some(Ask::End(due.id, State::Parked, why));
         };
         fault::point("before_read");
-        match catch_unwind(AssertUnwindSafe(|| read::read(source, &body, due.item, due.origin, due.received_at))) {
-            Ok(Read::Event(event)) => {
-                Ask::Claim(Box::new(Prepared { due, source: source.clone(), event: *event, counted }))
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let last = self.last_read.take().filter(|last| last.body == due.body && due.item > 0);
+            let mut events = match (last, body) {
+                (Some(last), _) => last.events,
+                (None, Bytes::Here(body)) => read::events(&source, &body, due.origin, due.received_at),
+                (None, Bytes::AsBefore) => return Err(Ask::Wait(due.id, 0, "to be read again")),
+                (None, Bytes::Gone) => {
+                    return Err(Ask::End(due.id, State::Dead, "its bytes are past their retention".into()));
+                }
+            };
+            if due.item == 0
+                && events.len() == 1
+                && let Some(event) = events.pop()
+            {
+                return Ok(Read::Event(Box::new(event)));
             }
-            Ok(Read::Batch(items)) => Ask::Split(due.id, items),
+            let read = read::one(&events, due.item);
+            if events.len() > 1 {
+                self.last_read = Some(LastRead { body: due.body, events });
+            }
+            Ok(read)
+        }));
+        Some(match read {
+            Ok(Ok(Read::Event(event))) => {
+                let prepared = Box::new(Prepared { due, source, event: Arc::new(*event), counted });
+                if !fetch::is_needed(&prepared.source, &prepared.event) {
+                    return Some(Ask::Claim(prepared));
+                }
+                match self.fetcher.take(Task { prepared }) {
+                    Ok(()) => return None,
+                    Err(task) => Ask::Wait(task.prepared.due.id, FETCHERS_BUSY, "waits for its turn to be fetched"),
+                }
+            }
+            Ok(Ok(Read::Batch(items))) => Ask::Split(due.id, items),
+            Ok(Err(ask)) => ask,
             Err(_) => Ask::Fail(due.id, tried + 1, counted, "reading it panicked".into()),
-        }
+        })
     }
 
     /// Puts back what a failed commit left claimed, so that nothing waits for a lease.
@@ -223,8 +298,9 @@ impl Worker<'_> {
 }
 
 /// What the gate is asked to do with a raw event.
-enum Ask {
+pub(super) enum Ask {
     Claim(Box<Prepared>),
+    Wait(i64, Millis, &'static str),
     Split(i64, usize),
     Fail(i64, u32, bool, String),
     End(i64, State, String),
@@ -234,7 +310,7 @@ impl Ask {
     fn id(&self) -> i64 {
         match self {
             Ask::Claim(prepared) => prepared.due.id,
-            Ask::Split(id, _) | Ask::Fail(id, ..) | Ask::End(id, ..) => *id,
+            Ask::Split(id, _) | Ask::Fail(id, ..) | Ask::End(id, ..) | Ask::Wait(id, ..) => *id,
         }
     }
 }
@@ -244,20 +320,21 @@ enum Came {
     Won(Box<Won>),
     Ended(State),
     PutBack,
+    Waits,
 }
 
 /// One commit's share of claims, and what follows from it.
-fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) -> Job {
+pub(super) fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) -> Job {
     let ids: Vec<i64> = asks.iter().map(Ask::id).collect();
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
     let inside = came.clone();
+    let mut trusting = true;
     Job {
         alone: false,
         run: Box::new(move |tx| {
-            let mut came = Vec::with_capacity(asks.len());
-            for ask in &asks {
-                came.push((ask.id(), settle_ask(tx, ask)?));
-            }
+            let came = tx.trusting(std::mem::take(&mut trusting), || {
+                asks.iter().map(|ask| Ok((ask.id(), settle_ask(tx, ask)?))).collect::<Result<Vec<_>>>()
+            })?;
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
         }),
@@ -277,6 +354,7 @@ fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) ->
                         shared.ended(id, state);
                         left.push(id);
                     }
+                    Came::Waits => left.push(id),
                     Came::PutBack => {
                         shared.failed(id);
                         left.push(id);
@@ -305,7 +383,7 @@ fn settle_ask(tx: &Tx, ask: &Ask) -> Result<Came> {
         Ask::Claim(prepared) => match tx.savepoint(|| claim::claim(tx, prepared)) {
             Ok(Claimed::Won(won)) => Ok(Came::Won(won)),
             Ok(Claimed::Ended(state)) => Ok(Came::Ended(state)),
-            Err(error @ (Error::Unavailable(_) | Error::LostTransaction(_))) => Err(error),
+            Err(error @ (Error::Unavailable(_) | Error::LostTransaction(_) | Error::Again)) => Err(error),
             Err(Error::LostClaim) => Ok(Came::PutBack), // it ended while it waited here
             Err(error) => {
                 let attempts = prepared.due.attempts + u32::from(!prepared.counted);
@@ -317,6 +395,10 @@ fn settle_ask(tx: &Tx, ask: &Ask) -> Result<Came> {
             let state = if *items == 0 { State::Ignored } else { State::Done };
             raw::end(tx, *id, state, &format!("a batch of {items} events"), None)?;
             Ok(Came::Ended(state))
+        }
+        Ask::Wait(id, wait, why) => {
+            raw::put_back(tx, *id, *wait, why, None)?;
+            Ok(Came::Waits)
         }
         Ask::Fail(id, attempts, counted, why) => failed(tx, *id, *attempts, !counted, why, None),
         Ask::End(id, state, why) => {
@@ -346,18 +428,22 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
     let won = Arc::new(won);
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
     let (inside, again) = (came.clone(), won.clone());
+    let mut trusting = !alone;
     Job {
         alone,
         run: Box::new(move |tx| {
             fault::point("before_apply");
-            let mut came = Vec::with_capacity(won.len());
             let began = Instant::now();
-            for one in won.iter() {
-                if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
-                    break; // the rest in a transaction of its own: others wait for the lock
+            let came = tx.trusting(std::mem::take(&mut trusting), || {
+                let mut came = Vec::with_capacity(won.len());
+                for one in won.iter() {
+                    if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
+                        break; // the rest in a transaction of its own: others wait for the lock
+                    }
+                    came.push((one.raw_event, apply_one(tx, one)?));
                 }
-                came.push((one.raw_event, apply_one(tx, one)?));
-            }
+                Ok(came)
+            })?;
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
         }),
@@ -383,6 +469,7 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
             for (id, came) in came {
                 match came {
                     Came::Ended(state) => shared.ended(id, state),
+                    Came::Waits => {}
                     Came::PutBack | Came::Won(_) => shared.failed(id),
                 }
             }
@@ -415,12 +502,13 @@ fn apply_one(tx: &Tx, won: &Won) -> Result<Came> {
             .unwrap_or_else(|_| Err(Error::Apply("the apply panicked".into())))
     });
     match applied {
-        Ok(()) => Ok(Came::Ended(State::Done)),
+        Ok(State::Received) => Ok(Came::Waits),
+        Ok(state) => Ok(Came::Ended(state)),
         Err(Error::LostClaim) => {
             log::warn!("raw event {}: the claim was taken by somebody else; nothing was written", won.raw_event);
             Ok(Came::PutBack)
         }
-        Err(error) if tx.conn.is_autocommit() => Err(error),
+        Err(error) if tx.conn.is_autocommit() || matches!(error, Error::Again) => Err(error),
         Err(Error::Reject(why)) => end(tx, won, State::Dead, &why),
         Err(Error::Conflict(why)) => end(tx, won, State::Conflict, &why),
         Err(Error::Parked { why, again: false }) => end(tx, won, State::Parked, &why),

@@ -39,6 +39,9 @@ pub struct Recipe {
     /// Requests that are answered at once and are no events.
     #[serde(default)]
     pub handshake: Vec<handshake::Handshake>,
+    /// What a delivery that is kept is answered with, where the provider waits for certain words.
+    #[serde(default)]
+    pub reply: Option<ReplySpec>,
     /// What every event has.
     #[serde(default)]
     pub event: EventRules,
@@ -80,6 +83,21 @@ pub struct Recipe {
     /// How its money looks in the ledger.
     #[serde(default)]
     pub ledger: LedgerFacts,
+}
+
+/// The answer to a delivery that is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplySpec {
+    /// Its content type.
+    #[serde(default = "plain_text")]
+    pub content_type: String,
+    /// Its text.
+    pub body: String,
+}
+
+fn plain_text() -> String {
+    "text/plain; charset=utf-8".into()
 }
 
 /// An invented event of a provider.
@@ -168,6 +186,21 @@ impl Catalog {
         self.files.iter().map(|(name, ..)| name.as_str())
     }
 
+    /// Adds one more file, which wins over one of the same name; gives its name.
+    pub fn add(&mut self, path: &Path) -> Result<String, RecipeError> {
+        let fail = |problem: String| RecipeError { file: path.display().to_string(), problem };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        self.files.retain(|(known, ..)| *known != name);
+        self.files.push((name.clone(), path.display().to_string(), text));
+        Ok(name)
+    }
+
+    /// A file as it is written.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.files.iter().find(|(known, ..)| known == name).map(|(.., text)| text.as_str())
+    }
+
     /// Reads and checks one provider's file; `None` when there is none of that name or alias.
     pub fn recipe(&self, name: &str) -> Option<Result<Recipe, RecipeError>> {
         let direct = self.files.iter().find(|(known, ..)| known == name);
@@ -223,6 +256,17 @@ impl Recipe {
     /// The provider's name in keys: two files with the same events (an old and a new way to sign) tell the same money.
     pub fn keyed_as(&self) -> &str {
         self.events_of.as_deref().unwrap_or(&self.provider)
+    }
+
+    /// Is this name a placeholder of the API's addresses and calls, for a source to fill in?
+    pub fn asks_api_with(&self, name: &str) -> bool {
+        let Some(api) = &self.api else { return false };
+        let hole = format!("{{{name}}}");
+        let base = [&api.base].into_iter().chain(&api.base_test);
+        let lists =
+            self.pull.values().flat_map(|pull| [&pull.path].into_iter().chain(pull.query.values()).chain(&pull.body));
+        let objects = self.fetch_object.iter().map(|way| &way.path);
+        base.chain(api.headers.values()).chain(lists).chain(objects).any(|text| text.contains(&hole))
     }
 
     /// The event half, for [`interpret::Interpreter::new`].

@@ -60,6 +60,13 @@ pub enum Auth {
     },
 }
 
+impl Auth {
+    /// Does the proof have a user (a key id, a client id) beside the key?
+    pub fn has_two_parts(&self) -> bool {
+        matches!(self, Auth::Basic | Auth::ClientCredentials { .. })
+    }
+}
+
 /// One list, or one report made on demand: `[pull.<name>]`.
 #[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]

@@ -5,6 +5,7 @@
 
 mod fill;
 mod http;
+pub mod keys;
 mod pages;
 #[cfg(test)]
 mod tests;

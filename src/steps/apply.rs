@@ -3,7 +3,7 @@
 //! Runs in one savepoint of the write transaction: entry, postings, balances, entity states, the rule's own effects and
 //! the outbox rows appear together with the end of the claim, or not at all. Never sends anything.
 
-use super::claim::{CORRECTION, Planned, Won, key_reference};
+use super::claim::{CORRECTION, Planned, Won, fee_prefix, fee_reference, key_reference, wait, waits_for};
 use crate::effects::Happening;
 use crate::error::{Error, Result};
 use crate::event::{Amount, EntityState, Meaning, Movement};
@@ -12,12 +12,12 @@ use crate::money::{Currency, Money};
 use crate::postings::{self, Code, Rule};
 use crate::store::entities::{self, Moved};
 use crate::store::ledger::{self, AccountKey, NewEntry, NewPosting};
-use crate::store::raw::Origin;
+use crate::store::raw::{Origin, State};
 use crate::store::{Tx, claims, foreign, outbox, raw};
 
 /// Applies one event whose keys are won. An error undoes all of it; [`crate::error::Error::LostClaim`] means that the sweep gave
-/// it to somebody else.
-pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
+/// it to somebody else. Gives the state that the event is in now.
+pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
     fault::point_for("apply", won.event.id.as_deref());
     let mut posted = Vec::new();
     for planned in &won.plan {
@@ -27,7 +27,7 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
             Planned::Known(movement) => {
                 late_fee(tx, won, movement)?;
             }
-            Planned::Nothing(_) => {}
+            Planned::Nothing(_) | Planned::Waits(_) => {}
         }
     }
     let (mut forward, mut superseded) = (Vec::new(), None);
@@ -45,16 +45,37 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<()> {
         foreign::limited(tx.conn, tx.apply_budget, || won.source.run_effects(tx, &happening))?;
     }
     messages(tx, won, &posted)?;
+    let waiting: Vec<&Movement> = won.plan.iter().filter_map(Planned::waiting).collect();
+    if !waiting.is_empty() {
+        return park(tx, won, &waiting);
+    }
     if let Some(key) = &won.event_key {
         claims::done(tx, won.book, claims::EVENT, key, won.raw_event, posted.first().and_then(|(id, _)| *id))?;
     }
     fault::point("after_effect");
     raw::done(tx, won.raw_event, won.fence)?;
-    match superseded {
-        Some((EntityState { kind, id, .. }, by)) => {
-            raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))
-        }
-        None => Ok(()),
+    if let Some((EntityState { kind, id, .. }, by)) = superseded {
+        raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))?;
+    }
+    Ok(State::Done)
+}
+
+/// A part of the event waits for what it takes back: its key stays open, and it comes again once that is posted.
+fn park(tx: &Tx, won: &Won, waiting: &[&Movement]) -> Result<State> {
+    let mut still = false;
+    for movement in waiting {
+        still |= wait(tx, won.book, movement, won.raw_event)?;
+    }
+    let why = waits_for(waiting);
+    fault::point("after_effect");
+    let ours = match still {
+        true => raw::end(tx, won.raw_event, State::Parked, &why, Some(won.fence))?,
+        false => raw::put_back(tx, won.raw_event, 0, &why, Some(won.fence))?,
+    };
+    match (ours, still) {
+        (false, _) => Err(crate::error::Error::LostClaim),
+        (true, true) => Ok(State::Parked),
+        (true, false) => Ok(State::Received),
     }
 }
 
@@ -95,7 +116,9 @@ fn post(tx: &Tx, won: &Won, movement: &Movement) -> Result<Option<i64>> {
     if let (Some(journal), Some(fee)) = (journal, movement.fee) {
         claim_fee(tx, won, movement, fee, fee.minor, Some(journal))?;
     }
-    claims::wake(tx, won.book, &movement.kind, &movement.reference)?;
+    for name in movement.aliases.iter().chain([&movement.reference]) {
+        claims::wake(tx, won.book, &movement.kind, name)?;
+    }
     Ok(journal)
 }
 
@@ -103,12 +126,14 @@ fn money(movement: &Movement) -> Money {
     Money { minor: movement.amount.minor(), currency: movement.currency }
 }
 
-/// An entry without its postings. The customer of a refund is that of its payment, when the event does not say.
+/// An entry without its postings. The customer of a refund is that of its payment, and of what takes back that of what is
+/// taken back, when the event does not say.
 fn entry(tx: &Tx, won: &Won, movement: &Movement, reference: &str, amount: i64, rule: Rule) -> Result<NewEntry> {
-    let account = match (&movement.account, &movement.parent) {
-        (Some(account), _) => Some(account.clone()),
-        (None, Some(parent)) => customer_of(tx, won.book, parent)?,
-        (None, None) => None,
+    let account = match (&movement.account, &movement.parent, &movement.if_prior) {
+        (Some(account), ..) => Some(account.clone()),
+        (None, Some(parent), _) => customer_of(tx, won.book, "payment", parent)?,
+        (None, None, Some(prior)) => customer_of(tx, won.book, prior, &movement.reference)?,
+        (None, None, None) => None,
     };
     Ok(NewEntry {
         book: won.book,
@@ -131,8 +156,8 @@ fn entry(tx: &Tx, won: &Won, movement: &Movement, reference: &str, amount: i64, 
     })
 }
 
-fn customer_of(tx: &Tx, book: i64, payment: &str) -> Result<Option<String>> {
-    let journal = claims::find(tx.conn, book, "payment", payment)?.and_then(|claim| claim.journal);
+fn customer_of(tx: &Tx, book: i64, kind: &str, reference: &str) -> Result<Option<String>> {
+    let journal = claims::find(tx.conn, book, kind, reference)?.and_then(|claim| claim.journal);
     Ok(match journal {
         Some(id) => ledger::posted(tx.conn, id)?.and_then(|entry| entry.account),
         None => None,
@@ -256,21 +281,14 @@ fn correct(tx: &Tx, won: &Won, movement: &Movement, difference: i64) -> Result<O
 /// total that the provider names, and never back to an older one.
 fn late_fee(tx: &Tx, won: &Won, movement: &Movement) -> Result<()> {
     let Some(fee) = movement.fee else { return Ok(()) };
-    let known = claims::amounts_below(tx.conn, won.book, "fee", &fee_prefix(movement))?;
-    let at = movement.occurred_at.unwrap_or(won.occurred_at);
     let mut total = 0;
-    for (reference, amount, journal) in &known {
-        if *reference == fee_reference(movement, fee) {
+    for known in claims::amounts_below(tx.conn, won.book, "fee", &fee_prefix(movement))? {
+        // A total that was named before, or by an event that is newer than this one, is not gone back to.
+        let newer = known.event_at.zip(won.event.occurred_at).is_some_and(|(theirs, ours)| theirs > ours);
+        if known.reference == fee_reference(movement, fee) || newer {
             return Ok(());
         }
-        let newer = match journal {
-            Some(id) => ledger::posted(tx.conn, *id)?.is_some_and(|entry| entry.occurred_at > at),
-            None => false,
-        };
-        if newer {
-            return Ok(());
-        }
-        total += amount;
+        total += known.amount;
     }
     let difference = fee.minor - total;
     if difference == 0 {
@@ -293,14 +311,6 @@ fn late_fee(tx: &Tx, won: &Won, movement: &Movement) -> Result<()> {
     ));
     let journal = ledger::append(tx, &entry)?;
     claims::done(tx, won.book, "fee", &reference, won.raw_event, Some(journal))
-}
-
-fn fee_prefix(movement: &Movement) -> String {
-    format!("{}:{}@", movement.kind, movement.reference)
-}
-
-fn fee_reference(movement: &Movement, fee: Money) -> String {
-    format!("{}{}", fee_prefix(movement), fee.minor)
 }
 
 /// Claims a fee of a movement by its total; with the entry, when it is posted in the movement's own.

@@ -5,8 +5,11 @@
 
 use crate::error::{Error, Result};
 use crate::event::{Amount, EntityState, Event, Meaning, Millis, Movement, Role};
+use crate::fault;
+use crate::money::Money;
 use crate::source::Source;
 use crate::store::claims::{self, Claim, Says};
+use crate::store::entities;
 use crate::store::raw::{self, Due, Origin, State};
 use crate::store::{Book, Tx};
 use std::sync::Arc;
@@ -25,7 +28,7 @@ pub struct Prepared {
     /// Its source.
     pub source: Arc<Source>,
     /// What it says.
-    pub event: Event,
+    pub event: Arc<Event>,
     /// Its attempt is counted already (after an unclean stop).
     pub counted: bool,
 }
@@ -46,7 +49,7 @@ pub struct Won {
     /// Its source.
     pub source: Arc<Source>,
     /// What it says.
-    pub event: Event,
+    pub event: Arc<Event>,
     /// The provider's time, or that of receipt.
     pub occurred_at: Millis,
     /// The event key is ours and ends with the apply.
@@ -66,6 +69,8 @@ pub enum Planned {
     Nothing(Movement),
     /// It is posted already; at most a fee was not known then.
     Known(Movement),
+    /// It waits for the movement that it takes back; the rest of the event does not.
+    Waits(Movement),
     /// A mere announcement is posted; the owner of the money names another amount: post the difference.
     Correct(Movement, i64),
 }
@@ -78,8 +83,8 @@ pub enum Claimed {
     Ended(State),
 }
 
-/// Why an event stops before apply.
-struct Stop(State, String);
+/// Why an event stops before apply, and whether some of its keys were won by then.
+struct Stop(State, String, bool);
 
 /// Wins the keys of one event. Its own savepoint undoes half-won keys.
 pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
@@ -87,7 +92,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
     let mode = event.mode.or(source.mode).unwrap_or(crate::event::Mode::Live);
     let book_name = Book {
         tenant: source.tenant.clone(),
-        provider: source.recipe.provider.clone(),
+        provider: source.recipe.keyed_as().to_owned(),
         provider_account: event.provider_account.clone().unwrap_or_default(),
         mode,
     };
@@ -108,7 +113,13 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         Meaning::Effects { movements, entities } => (movements, entities),
         Meaning::Ignored(_) if wanted => (&[], &[]),
         Meaning::Ignored(why) => return end(State::Ignored, why),
-        Meaning::Parked(why) => return end(State::Parked, why),
+        Meaning::Parked(why) => {
+            // States are no money: those that could be read need not wait for a person.
+            for state in &event.states_of_parked {
+                entities::put(tx, book, state, event.occurred_at.unwrap_or(due.received_at), due.id)?;
+            }
+            return end(State::Parked, why);
+        }
         Meaning::Fetch(what) => {
             return end(State::Parked, &format!("needs {what} fetched: give the source an api_key"));
         }
@@ -116,31 +127,57 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
     if !source.trusts_unsigned_fields && movements.iter().any(|m| m.unconfirmed) {
         return end(
             State::Parked,
-            "the signature does not cover the amount: give the source an api_key, or set trust_unsigned_fields",
+            "the signature does not cover the amount, and nothing confirms it: give the source an api_key, or set \
+             trust_unsigned_fields",
         );
     }
     let mut stopped = None;
-    let won = tx.savepoint(|| match win(tx, prepared, book, movements)? {
-        Ok(won) => Ok(won),
-        Err(stop) => {
+    let won = match tx.is_trusting() {
+        true => Some(win(tx, prepared, book, movements)?),
+        false => None,
+    };
+    let won = match won {
+        Some(Ok(keys)) => Ok(keys),
+        Some(Err(stop)) if stop.2 => return Err(Error::Again), // some of its keys are won, and must be given back
+        Some(Err(stop)) => {
             stopped = Some(stop);
             Err(Error::LostClaim)
         }
-    });
+        None => tx.savepoint(|| match win(tx, prepared, book, movements)? {
+            Ok(won) => Ok(won),
+            Err(stop) => {
+                stopped = Some(stop);
+                Err(Error::LostClaim)
+            }
+        }),
+    };
     let (event_key, plan) = match (won, stopped) {
-        (_, Some(Stop(State::Parked, reason))) => {
+        (_, Some(Stop(State::Parked, reason, _))) => {
             // It waits for a movement that has not come: noted outside of the savepoint that was undone.
             for movement in movements {
-                if let Some(prior) = &movement.if_prior {
-                    claims::wait_for(tx, book, prior, &movement.reference, due.id)?;
-                }
+                wait(tx, book, movement, due.id)?;
             }
             return end(State::Parked, &reason);
         }
-        (_, Some(Stop(state, reason))) => return end(state, &reason),
+        (_, Some(Stop(state, reason, _))) => return end(state, &reason),
         (won, None) => won?,
     };
-    let only_known = !plan.is_empty() && plan.iter().all(|p| matches!(p, Planned::Known(m) if m.fee.is_none()));
+    let mut only_known = !plan.is_empty();
+    for planned in &plan {
+        only_known = only_known
+            && match planned {
+                Planned::Known(movement) => !brings_a_fee(tx, book, movement)?,
+                Planned::Waits(_) => true,
+                _ => false,
+            };
+    }
+    let waiting: Vec<&Movement> = plan.iter().filter_map(Planned::waiting).collect();
+    if only_known && entities.is_empty() && !waiting.is_empty() {
+        for movement in &waiting {
+            wait(tx, book, movement, due.id)?;
+        }
+        return end(State::Parked, &waits_for(&waiting));
+    }
     if only_known && entities.is_empty() && !wanted {
         if let Some(key) = &event_key {
             claims::done(tx, book, claims::EVENT, key, due.id, None)?;
@@ -148,6 +185,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         let names: Vec<String> = movements.iter().map(|m| format!("{} {}", m.kind, m.reference)).collect();
         return end(State::Duplicate, &format!("already posted or under way: {}", names.join(", ")));
     }
+    fault::point("keys_won");
     let fence = raw::claimed(tx, due.id, LEASE, !prepared.counted)?;
     Ok(Claimed::Won(Box::new(Won {
         raw_event: due.id,
@@ -166,6 +204,49 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
 
 type Keys = (Option<String>, Vec<Planned>);
 
+impl Planned {
+    /// The movement that waits, if it does.
+    pub fn waiting(&self) -> Option<&Movement> {
+        match self {
+            Planned::Waits(movement) => Some(movement),
+            _ => None,
+        }
+    }
+}
+
+/// Why an event is parked until something else comes, in words.
+pub(super) fn waits_for(waiting: &[&Movement]) -> String {
+    let names: Vec<String> =
+        waiting.iter().map(|m| format!("{} {}", m.if_prior.as_deref().unwrap_or("movement"), m.reference)).collect();
+    format!("waits for the {} that it takes back", names.join(", the "))
+}
+
+/// Notes what a movement waits for. `false`: it is posted, there is nothing to wait for.
+pub(super) fn wait(tx: &Tx, book: i64, movement: &Movement, raw_event: i64) -> Result<bool> {
+    let Some(prior) = &movement.if_prior else { return Ok(false) };
+    if claims::find(tx.conn, book, prior, &movement.reference)?.is_some_and(|claim| claim.done) {
+        return Ok(false);
+    }
+    claims::wait_for(tx, book, prior, &movement.reference, raw_event)?;
+    Ok(true)
+}
+
+/// Does this repeat of a movement name a fee that nobody has named yet?
+fn brings_a_fee(tx: &Tx, book: i64, movement: &Movement) -> Result<bool> {
+    let Some(fee) = movement.fee else { return Ok(false) };
+    Ok(claims::find(tx.conn, book, "fee", &fee_reference(movement, fee))?.is_none_or(|claim| !claim.done))
+}
+
+/// The reference of a movement's fees, before their totals.
+pub(super) fn fee_prefix(movement: &Movement) -> String {
+    format!("{}:{}@", movement.kind, movement.reference)
+}
+
+/// The reference of a fee: its movement and the total that the provider names.
+pub(super) fn fee_reference(movement: &Movement, fee: Money) -> String {
+    format!("{}{}", fee_prefix(movement), fee.minor)
+}
+
 /// The event key first, then each movement's.
 fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Result<std::result::Result<Keys, Stop>> {
     let Prepared { due, event, .. } = prepared;
@@ -174,11 +255,15 @@ fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Resul
         match claims::claim(tx, book, claims::EVENT, key, Says::Mark(fingerprint(movements)), due.id)? {
             Claim::Won => {}
             Claim::Duplicate { first, .. } => {
-                return Ok(Err(Stop(State::Duplicate, format!("event {key} came before, as raw event {first}"))));
+                return Ok(Err(Stop(
+                    State::Duplicate,
+                    format!("event {key} came before, as raw event {first}"),
+                    false,
+                )));
             }
             Claim::Conflict { first, .. } => {
                 let reason = format!("event {key} came before with other money, as raw event {first}");
-                return Ok(Err(Stop(State::Conflict, reason)));
+                return Ok(Err(Stop(State::Conflict, reason, false)));
             }
         }
     }
@@ -191,8 +276,12 @@ fn win(tx: &Tx, prepared: &Prepared, book: i64, movements: &[Movement]) -> Resul
             && !here(prior)
             && !claims::find(tx.conn, book, prior, &movement.reference)?.is_some_and(|row| row.done)
         {
-            let reason = format!("waits for the {prior} {} that it takes back", movement.reference);
-            return Ok(Err(Stop(State::Parked, reason)));
+            // Code that is not ours sees an event once, and so whole.
+            if movements.iter().all(|m| m.if_prior.is_some()) || prepared.source.has_effects() {
+                return Ok(Err(Stop(State::Parked, waits_for(&[movement]), true)));
+            }
+            plan.push(Planned::Waits(movement.clone()));
+            continue;
         }
         if here(&movement.kind) {
             continue; // named twice in one event
@@ -219,7 +308,7 @@ fn win_movement(tx: &Tx, book: i64, raw_event: i64, movement: &Movement) -> Resu
     let reference = key_reference(movement);
     let conflict = |first: i64, theirs: String| {
         let ours = crate::money::Money { minor, currency: *currency };
-        Stop(State::Conflict, format!("{kind} {reference} is {ours} here and {theirs} in raw event {first}"))
+        Stop(State::Conflict, format!("{kind} {reference} is {ours} here and {theirs} in raw event {first}"), true)
     };
     match claims::claim(tx, book, kind, &reference, says, raw_event)? {
         Claim::Won => {
@@ -235,7 +324,7 @@ fn win_movement(tx: &Tx, book: i64, raw_event: i64, movement: &Movement) -> Resu
         Claim::Duplicate { journal, .. } => {
             if kind == "payment" && taken_back(tx, book, &reference, journal, movement)? {
                 let reason = format!("payment {reference} was posted and taken back before: is this a second one?");
-                return Ok(Err(Stop(State::Parked, reason)));
+                return Ok(Err(Stop(State::Parked, reason, true)));
             }
             Ok(Ok(Planned::Known(movement.clone())))
         }
@@ -292,7 +381,11 @@ fn one_movement_under_two_keys(movement: &Movement, reference: &str, alias: &str
         "{} {reference} is also known as {alias}, which is posted by raw event {}",
         movement.kind, other.raw_event
     );
-    Ok(if same { Stop(State::Duplicate, what) } else { Stop(State::Conflict, format!("{what} with another amount")) })
+    Ok(if same {
+        Stop(State::Duplicate, what, true)
+    } else {
+        Stop(State::Conflict, format!("{what} with another amount"), true)
+    })
 }
 
 /// A payment that was posted and then taken back (a failed direct debit) and is announced anew, later.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long an endpoint may take to answer.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 /// No `Retry-After` is waited for longer.
-const RETRY_AFTER_MAX: Millis = 24 * 3_600_000;
+pub const RETRY_AFTER_MAX: Millis = 24 * 3_600_000;
 
 /// An endpoint at work.
 pub struct Endpoint {

@@ -3,7 +3,10 @@
 pub mod apply;
 pub mod backfill;
 pub mod claim;
+pub mod correct;
 pub mod deliver;
+pub mod fetch;
+pub mod preview;
 pub mod read;
 pub mod receive;
 pub mod repair;

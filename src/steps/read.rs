@@ -1,6 +1,7 @@
 //! Read: from stored bytes to what they mean. Runs before any transaction; may be slow, may fail, posts nothing.
 
-use crate::event::{Event, Millis};
+use crate::event::{Event, Meaning, Millis, Proof};
+use crate::providers::signature::Covers;
 use crate::settlement::told;
 use crate::source::Source;
 use crate::store::raw::{Body, Origin};
@@ -14,25 +15,41 @@ pub enum Read {
     Batch(usize),
 }
 
-/// Reads a raw event: the whole body (`item` 0), or the `item`th of a batch.
-pub fn read(source: &Source, body: &Body, item: u32, origin: Origin, received_at: Millis) -> Read {
+/// Everything that a body says, in its order; never empty. Says of each event what proves it.
+pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis) -> Vec<Event> {
     let made_here = matches!(origin, Origin::Report | Origin::Imported);
     if made_here && body.headers.lines().any(|line| line == told::HEADER) {
-        return Read::Event(Box::new(told::event(&body.bytes)));
+        return vec![told::event(&body.bytes)];
     }
     let headers: Vec<(&str, &str)> = body.headers.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut events = match inflated(body, &headers) {
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,
         None => source.interpreter.interpret(&body.bytes, &headers, &body.query, received_at).events,
     };
-    match item {
-        0 if events.len() == 1 => Read::Event(Box::new(events.remove(0))),
-        0 => Read::Batch(events.len()),
-        n if (n as usize) <= events.len() => Read::Event(Box::new(events.swap_remove(n as usize - 1))),
-        n => Read::Event(Box::new(Event {
-            meaning: crate::event::Meaning::Parked(format!("item {n} is no longer in the batch: the rules changed")),
+    let proof = match (origin, source.verifier.covers()) {
+        (Origin::Fetched | Origin::Rebuilt | Origin::Report | Origin::Manual, _) => Proof::Fetched,
+        (_, Covers::Body) => Proof::Body,
+        (_, Covers::Part) => Proof::Part,
+        (_, Covers::Nothing) => Proof::Nothing,
+    };
+    for event in &mut events {
+        event.proof = proof;
+        if let (Proof::Part | Proof::Nothing, Meaning::Effects { movements, .. }) = (proof, &mut event.meaning) {
+            movements.iter_mut().for_each(|movement| movement.unconfirmed = true);
+        }
+    }
+    events
+}
+
+/// What one raw event of a body is: the whole (`item` 0), or the `item`th of a batch.
+pub fn one(events: &[Event], item: u32) -> Read {
+    match (item, events) {
+        (0, [event]) => Read::Event(Box::new(event.clone())),
+        (0, _) => Read::Batch(events.len()),
+        (n, _) => Read::Event(Box::new(events.get(n as usize - 1).cloned().unwrap_or_else(|| Event {
+            meaning: Meaning::Parked(format!("item {n} is no longer in the batch: the rules changed")),
             ..Event::default()
-        })),
+        }))),
     }
 }
 

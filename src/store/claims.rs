@@ -4,6 +4,7 @@
 
 use super::Tx;
 use crate::error::Result;
+use crate::event::Millis;
 use crate::money::Currency;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -191,17 +192,26 @@ pub fn wake(tx: &Tx, book: i64, kind: &str, reference: &str) -> Result<()> {
     Ok(())
 }
 
-/// The claims whose reference begins with `prefix`, with their amounts: what a running total was made of.
-pub fn amounts_below(
-    conn: &Connection,
-    book: i64,
-    kind: &str,
-    prefix: &str,
-) -> Result<Vec<(String, i64, Option<i64>)>> {
+/// A claim that is part of a sum.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Its reference.
+    pub reference: String,
+    /// Its amount.
+    pub amount: i64,
+    /// The provider's time of the event that won it.
+    pub event_at: Option<Millis>,
+}
+
+/// The claims whose reference begins with `prefix`: what a running total was made of.
+pub fn amounts_below(conn: &Connection, book: i64, kind: &str, prefix: &str) -> Result<Vec<Part>> {
     let mut statement = conn.prepare_cached(
-        "SELECT ref, ifnull(amount, 0), journal FROM postonce_claims
-         WHERE book = ?1 AND kind = ?2 AND ref >= ?3 AND ref < ?3 || char(1114111) AND state <> 'ALIAS'",
+        "SELECT c.ref, ifnull(c.amount, 0), e.occurred_at FROM postonce_claims c
+         LEFT JOIN postonce_events e ON e.id = c.raw_event
+         WHERE c.book = ?1 AND c.kind = ?2 AND c.ref >= ?3 AND c.ref < ?3 || char(1114111) AND c.state <> 'ALIAS'",
     )?;
-    let rows = statement.query_map(params![book, kind, prefix], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+    let rows = statement.query_map(params![book, kind, prefix], |r| {
+        Ok(Part { reference: r.get(0)?, amount: r.get(1)?, event_at: r.get(2)? })
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

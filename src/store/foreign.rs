@@ -193,7 +193,7 @@ impl Statement {
             let mut statement = self.prepared(conn, value)?;
             let before = conn.total_changes();
             let mut rows = statement.raw_query();
-            while rows.next()?.is_some() {}
+            while rows.next().map_err(|e| self.why(conn, e))?.is_some() {}
             drop(rows);
             // Triggers of the app count in total_changes and not in changes.
             Ok(if conn.total_changes() > before { conn.changes() } else { 0 })
@@ -205,7 +205,7 @@ impl Statement {
         foreign(|| {
             let mut statement = self.prepared(conn, value)?;
             let mut rows = statement.raw_query();
-            Ok(match rows.next()? {
+            Ok(match rows.next().map_err(|e| self.why(conn, e))? {
                 Some(row) => Some(row.get::<_, Value>(0)?).filter(|v| *v != Value::Null),
                 None => None,
             })
@@ -218,14 +218,26 @@ impl Statement {
         value: impl Fn(&str) -> Value,
     ) -> Result<rusqlite::CachedStatement<'c>> {
         // What cannot be prepared now could be when it was checked: a table or column is gone. It may come back.
-        let mut statement = conn.prepare_cached(&self.sql).map_err(|e| {
-            Error::parked(format!("the effect does not fit the tables: {}, in: {}", reason(&e), self.sql), true)
-        })?;
+        let mut statement = conn.prepare_cached(&self.sql).map_err(|e| self.does_not_fit(&e))?;
         for at in 1..=statement.parameter_count() {
             let bound = statement.parameter_name(at).map_or(Value::Null, |name| value(&name[1..]));
             statement.raw_bind_parameter(at, bound)?;
         }
         Ok(statement)
+    }
+}
+
+impl Statement {
+    fn does_not_fit(&self, error: &rusqlite::Error) -> Error {
+        Error::parked(format!("the effect does not fit the tables: {}, in: {}", reason(error), self.sql), true)
+    }
+
+    /// A statement from the cache is prepared anew when the schema has changed, and then fails while it runs.
+    fn why(&self, conn: &Connection, error: rusqlite::Error) -> Error {
+        match (error.sqlite_error_code(), conn.prepare(&self.sql)) {
+            (Some(rusqlite::ErrorCode::Unknown), Err(now)) => self.does_not_fit(&now),
+            _ => error.into(),
+        }
     }
 }
 

@@ -5,9 +5,9 @@
 //! rule's SQL, an embedder's closure) never shares a transaction with bodies: it may lose its own, not theirs.
 //! Nothing here waits for anything but the disk and, within its budget, another process's write lock.
 
-use super::open::{self, Options};
+use super::open::{self, Identity, Options, Readers};
 use super::raw::{self, NewRaw};
-use super::{Names, Tx, set_meta};
+use super::{Names, Tx, lock, set_meta};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::event::Millis;
@@ -30,11 +30,15 @@ const INTAKE_BYTES_MAX: usize = 4 << 20;
 const WORK_WITH_INTAKE: Duration = Duration::from_millis(4);
 /// Other work in a commit while nobody waits.
 const WORK_ALONE: Duration = Duration::from_millis(10);
-/// WAL pages after which they are folded into the file: small and often, since a large checkpoint holds back the next
-/// commit's fsync.
-const CHECKPOINT_PAGES: i64 = 1000;
 /// WAL pages after which readers are waited for, so that the log starts anew.
 const RESTART_PAGES: i64 = 16_000;
+/// After a checkpoint that a reader held back.
+const CHECKPOINT_AGAIN: Duration = Duration::from_millis(250);
+
+/// What senders and people are told then.
+const DISK_FULL: &str = "the disk is full";
+/// How long the storage rests before it is opened again.
+const REOPEN_AFTER: Duration = Duration::from_millis(200);
 
 thread_local! {
     /// Pages in the WAL after this thread's last commit, as SQLite tells it.
@@ -43,6 +47,9 @@ thread_local! {
 
 /// Has SQLite tell us the size of the WAL at each commit of this connection, on the thread that commits.
 fn watch_wal(conn: &Connection) {
+    if let Err(e) = lock::wait_on(conn) {
+        log::warn!("SQLite's own way to wait for a lock stays: {e}");
+    }
     conn.wal_hook(Some(|_, pages| {
         WAL_PAGES.set(i64::from(pages));
         Ok(())
@@ -84,6 +91,17 @@ pub struct Figures {
     pub beat: AtomicI64,
     /// Is the storage out of order (being opened again, disk full)?
     pub trouble: Mutex<Option<String>>,
+    /// Times that the connection was given up since it could not be trusted any more.
+    pub reopened: AtomicU64,
+    /// Free bytes on the disk, as last seen; 0 before that.
+    pub free_bytes: AtomicU64,
+}
+
+impl Figures {
+    /// Is the storage in order, or what is the matter?
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.lock().expect("no panic while it is held") = trouble;
+    }
 }
 
 /// The sending side of the gate.
@@ -97,13 +115,15 @@ pub struct Gate {
 
 impl Gate {
     /// Starts the writer on its connection.
-    pub(super) fn start(conn: Connection, path: PathBuf, options: Options) -> Gate {
+    pub(super) fn start(conn: Connection, path: PathBuf, options: Options, readers: Readers) -> Gate {
         let (intake, intake_in) = bounded(options.queue);
         let (jobs, jobs_in) = unbounded();
         let stopping = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(Figures::default());
         let mut writer = Writer {
             conn: Some(conn),
+            set_aside: None,
+            readers,
             path,
             options,
             names: Names::default(),
@@ -114,6 +134,11 @@ impl Gate {
             figures: figures.clone(),
             due_latest: 0,
             reopen_at: None,
+            checkpoint_from: Instant::now(),
+            kept_latest: 0,
+            file: None,
+            log: None,
+            free_seen: None,
             answers: answering(),
         };
         let thread = std::thread::Builder::new()
@@ -204,6 +229,10 @@ impl Drop for Gate {
 
 struct Writer {
     conn: Option<Connection>, // None while the storage is out of order
+    /// A connection to a file that is no longer under its name. Never closed: that would delete by name what may belong to
+    /// another file by now, and it is what the file can still be copied from.
+    set_aside: Option<Connection>,
+    readers: Readers,
     path: PathBuf,
     options: Options,
     names: Names,
@@ -214,6 +243,13 @@ struct Writer {
     figures: Arc<Figures>,
     due_latest: Millis,
     reopen_at: Option<Instant>,
+    checkpoint_from: Instant,
+    /// The newest raw event that was acknowledged: whatever file is opened again must have it.
+    kept_latest: i64,
+    /// What we write to, so that a file that was deleted or replaced under us is noticed.
+    file: Option<Identity>,
+    log: Option<Identity>,
+    free_seen: Option<Instant>,
     answers: Sender<Kept>,
 }
 
@@ -225,9 +261,12 @@ fn answering() -> Sender<Kept> {
     std::thread::Builder::new()
         .name("answers".into())
         .spawn(move || {
-            for (done, result) in kept.iter().flatten() {
-                fault::point("before_answer");
-                done(result);
+            for one_commit in kept.iter() {
+                for (done, result) in one_commit {
+                    fault::point("before_answer");
+                    done(result);
+                }
+                fault::point("after_answers");
             }
         })
         .expect("a thread can be started");
@@ -236,14 +275,18 @@ fn answering() -> Sender<Kept> {
 
 impl Writer {
     fn run(&mut self) {
+        lock::patience(self.options.lock_wait);
         self.conn.iter().for_each(watch_wal);
+        self.file = Identity::of(&self.path);
         loop {
+            self.look_at_the_disk();
             self.figures.beat.store(clock::steady(), Relaxed);
             let (intake, mut jobs) = self.gather();
             if intake.is_empty() && jobs.is_empty() {
                 if self.stopping.load(Relaxed) && self.intake.is_empty() && self.jobs.is_empty() {
                     break;
                 }
+                self.notice_moved();
                 self.reopen_if_due();
                 continue;
             }
@@ -256,9 +299,13 @@ impl Writer {
                 }
                 continue;
             }
-            let (alone, shared): (VecDeque<Job>, VecDeque<Job>) = jobs.into_iter().partition(|job| job.alone);
-            self.round(intake, shared);
-            for job in alone {
+            let (mut alone, shared): (VecDeque<Job>, VecDeque<Job>) = jobs.into_iter().partition(|job| job.alone);
+            if !intake.is_empty() || !shared.is_empty() {
+                self.round(intake, shared);
+            }
+            // One at a time: bodies that came meanwhile never wait for more than one budget.
+            if let Some(job) = alone.pop_front() {
+                self.follow_ups.extend(alone);
                 self.round(Vec::new(), VecDeque::from([job]));
             }
             self.checkpoint();
@@ -319,7 +366,8 @@ impl Writer {
         }
         match outcome {
             Ok((ids, mut results)) => {
-                *self.figures.trouble.lock().expect("no panic while it is held") = None;
+                self.figures.set_trouble(None);
+                self.kept_latest = ids.last().copied().unwrap_or(self.kept_latest);
                 self.figures.commits.fetch_add(1, Relaxed);
                 let kept = intake.into_iter().zip(ids).map(|(one, id)| (one.done, Ok(id))).collect();
                 let _ = self.answers.send(kept);
@@ -370,12 +418,18 @@ impl Writer {
         for one in intake {
             ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
         }
+        if !intake.is_empty() {
+            fault::point("kept_uncommitted");
+        }
         let mut results = Vec::with_capacity(jobs.len());
         for (at, job) in jobs.iter_mut().enumerate() {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = tx.savepoint(|| (job.run)(&tx));
+            let mut result = tx.savepoint(|| (job.run)(&tx));
+            if matches!(result, Err(Error::Again)) {
+                result = tx.savepoint(|| (job.run)(&tx));
+            }
             if conn.is_autocommit() {
                 self.names.clear();
                 let itself = || Error::LostTransaction("the work ended the transaction itself".into());
@@ -395,23 +449,91 @@ impl Writer {
     fn everything_failed(&mut self, intake: Vec<Intake>, jobs: VecDeque<Job>, error: Error) {
         if !error.is_busy() {
             log::error!("nothing was written: {error}");
-            *self.figures.trouble.lock().expect("no panic while it is held") = Some(error.to_string());
         }
-        let text = if error.is_disk_full() { "the disk is full".to_owned() } else { error.to_string() };
+        let text = if error.is_disk_full() { DISK_FULL.to_owned() } else { error.to_string() };
+        if !error.is_busy() {
+            self.figures.set_trouble(Some(text.clone()));
+        }
         for one in intake {
             (one.done)(Err(Error::Unavailable(text.clone())));
         }
         for job in jobs {
             self.follow_ups.extend((job.done)(Err(Error::Unavailable(text.clone()))));
         }
-        // After a failed sync neither the page cache nor the connection can be trusted: start from what is on the disk.
+        self.give_up_if_tainted(&error);
+    }
+
+    /// After a failed sync neither the page cache nor a connection can be trusted: start from what is on the disk.
+    fn give_up_if_tainted(&mut self, error: &Error) {
         if error.taints_connection() || error.is_disk_full() {
-            self.conn = None;
-            self.reopen_at = Some(Instant::now() + Duration::from_millis(200));
+            self.give_up();
+        }
+    }
+
+    fn give_up(&mut self) {
+        drop(self.readers.write().expect("no panic while it is held").take());
+        self.conn = None;
+        self.log = None;
+        self.figures.reopened.fetch_add(1, Relaxed);
+        self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
+    }
+
+    /// Is what we write to still what stands under its name? If not, whatever is acknowledged from now on would be lost:
+    /// says so and stops writing. A log that was taken away alone is folded into the file while we still have it.
+    fn notice_moved(&mut self) {
+        let Some(conn) = &self.conn else { return };
+        let file = Identity::of(&self.path);
+        let log = Identity::of(&open::beside(&self.path, "-wal"));
+        let (file_moved, log_moved) = (self.file.is_some() && file != self.file, self.log.is_some() && log != self.log);
+        if !file_moved && !log_moved {
+            self.log = log;
+            return;
+        }
+        if file_moved {
+            let what = self.moved(file);
+            log::error!("nothing is acknowledged any more: {what}");
+            self.figures.set_trouble(Some(what));
+            self.set_aside = self.conn.take();
+            self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
+            return;
+        }
+        let folded = conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |r| r.get::<_, i64>(0));
+        let path = self.path.display();
+        log::error!("{path}-wal was deleted or replaced; what it held was folded into the file: {folded:?}");
+        self.figures.set_trouble(Some("its log was deleted or replaced".to_owned()));
+        self.give_up();
+    }
+
+    fn moved(&self, now: Option<Identity>) -> String {
+        let path = self.path.display();
+        match now {
+            None => format!(
+                "{path} was deleted or moved away; put it back, or copy it from /proc/{}/fd before this process ends",
+                std::process::id()
+            ),
+            Some(_) => format!("{path} was replaced by another file; put the right one there and start again"),
+        }
+    }
+
+    /// How much room there is, once in a while; warns when it becomes little.
+    fn look_at_the_disk(&mut self) {
+        if self.free_seen.is_some_and(|at| at.elapsed() < Duration::from_secs(5)) {
+            return;
+        }
+        self.free_seen = Some(Instant::now());
+        let Some(free) = open::free_bytes(&self.path) else { return };
+        let before = self.figures.free_bytes.swap(free, Relaxed);
+        if free < self.options.free_low && (before == 0 || before >= self.options.free_low) {
+            log::warn!(
+                "only {} MiB are free on the disk of {}: when it is full, senders get 503",
+                free >> 20,
+                self.path.display()
+            );
         }
     }
 
     fn ready(&mut self) -> std::result::Result<(), String> {
+        self.notice_moved();
         self.reopen_if_due();
         match self.conn {
             Some(_) => Ok(()),
@@ -430,23 +552,44 @@ impl Writer {
             return;
         }
         self.names.clear();
-        match open::connect(&self.path, &self.options).and_then(|conn| {
-            // A write that changes nothing but must reach the disk: the proof that it takes writes again.
-            set_meta(&conn, "clean_stop", "0")?;
-            Ok(conn)
-        }) {
+        match self.opened_again() {
             Ok(conn) => {
                 log::warn!("the storage takes writes again");
-                *self.figures.trouble.lock().expect("no panic while it is held") = None;
+                self.figures.set_trouble(None);
                 watch_wal(&conn);
                 self.conn = Some(conn);
                 self.reopen_at = None;
             }
             Err(e) => {
-                *self.figures.trouble.lock().expect("no panic while it is held") = Some(e.to_string());
+                let text = if e.is_disk_full() { DISK_FULL.to_owned() } else { e.to_string() };
+                self.figures.set_trouble(Some(text));
                 self.reopen_at = Some(Instant::now() + Duration::from_secs(1));
             }
         }
+    }
+
+    /// A new connection to the same file, with everything that was acknowledged in it, that takes writes.
+    fn opened_again(&mut self) -> Result<Connection> {
+        let file = Identity::of(&self.path);
+        if file != self.file {
+            return Err(Error::Unavailable(self.moved(file)));
+        }
+        if let Some(conn) = self.set_aside.take() {
+            return Ok(conn); // it is back under its name
+        }
+        let conn = open::connect(&self.path, &self.options)?;
+        let newest = raw::newest(&conn)?;
+        if newest < self.kept_latest {
+            return Err(Error::Unavailable(format!(
+                "raw event {} was acknowledged and the file ends at {newest}: the disk lost it; restore the file",
+                self.kept_latest
+            )));
+        }
+        // A write that changes nothing but must reach the disk: the proof that it takes writes again.
+        set_meta(&conn, "clean_stop", "0")?;
+        let readers = open::readers(&self.path, &self.options)?;
+        *self.readers.write().expect("no panic while it is held") = Some(readers);
+        Ok(conn)
     }
 
     /// Folds the WAL into the file when it has grown enough. After the answers, and on this thread: another thread
@@ -454,24 +597,52 @@ impl Writer {
     fn checkpoint(&mut self) {
         let Some(conn) = &self.conn else { return };
         let pages = WAL_PAGES.get();
-        if pages < CHECKPOINT_PAGES {
+        if pages < self.options.checkpoint_pages || Instant::now() < self.checkpoint_from {
             return;
         }
+        fault::point("before_checkpoint");
         let began = Instant::now();
         let how =
             if pages > RESTART_PAGES { "PRAGMA wal_checkpoint(RESTART)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
-        let left = conn.query_row(how, [], |r| r.get::<_, i64>(1));
+        // A reader of the app that stays must hold back neither this nor the next commit.
+        let left = lock::within(Duration::from_millis(10), || {
+            conn.query_row(how, [], |r| Ok((r.get::<_, i64>(1)?, r.get::<_, i64>(2)?)))
+        });
+        fault::point("after_checkpoint");
         self.figures.checkpoint_us.store(began.elapsed().as_micros() as u64, Relaxed);
         match left {
-            Ok(pages) => self.figures.wal_pages.store(pages, Relaxed),
-            Err(e) => log::debug!("checkpoint put off: {e}"),
+            Ok((pages, folded)) => {
+                self.figures.wal_pages.store(pages, Relaxed);
+                if folded < pages {
+                    self.checkpoint_from = Instant::now() + CHECKPOINT_AGAIN;
+                }
+            }
+            Err(e) => {
+                let error = Error::from(e);
+                self.checkpoint_from = Instant::now() + CHECKPOINT_AGAIN;
+                if error.is_busy() {
+                    return log::debug!("checkpoint put off: {error}");
+                }
+                log::error!("the log could not be folded into the file: {error}");
+                if error.is_disk_full() {
+                    // Nothing is wrong with the log, which still takes bodies for as long as it finds room.
+                    self.checkpoint_from = Instant::now() + Duration::from_secs(1);
+                    return;
+                }
+                self.figures.set_trouble(Some(error.to_string()));
+                self.give_up_if_tainted(&error);
+            }
         }
     }
 
     fn close(&mut self) {
+        drop(self.readers.write().expect("no panic while it is held").take());
+        std::mem::forget(self.set_aside.take());
         if let Some(conn) = self.conn.take() {
+            fault::point("before_last_fold");
             let folded = set_meta(&conn, "clean_stop", "1")
                 .and_then(|()| Ok(conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))?));
+            fault::point("folded");
             if !matches!(folded, Ok(0)) {
                 log::warn!("the log could not be folded into the file at the stop: {folded:?}");
             }

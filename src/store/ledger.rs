@@ -6,6 +6,7 @@
 use super::Tx;
 use crate::error::{Error, Result};
 use crate::event::Millis;
+use crate::fault;
 use crate::money::Currency;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use sha2::{Digest as _, Sha256};
@@ -189,6 +190,7 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
             accounts.len() as i64,
             hash
         ])?;
+    fault::point("entry_without_postings");
     for (at, (debit, credit, amount)) in accounts.into_iter().enumerate() {
         tx.conn
             .prepare_cached(
@@ -373,17 +375,28 @@ pub struct EntryFilter {
     pub after: i64,
     /// At most so many; `None` all.
     pub limit: Option<u32>,
+    /// Name the customer of its payment where the event named none (a refund that came before its payment). Lists for
+    /// people want it; a message does not, since its bytes must never change.
+    pub of_payment: bool,
 }
 
+/// The customer of the payment that an entry belongs to, under whichever name.
+const CUSTOMER_OF_PAYMENT: &str = "SELECT p.account FROM postonce_claims c
+    JOIN postonce_claims m ON m.book = c.book AND m.kind = 'payment' AND m.ref = ifnull(c.alias_of, c.ref)
+    JOIN postonce_journal p ON p.id = m.journal WHERE c.book = j.book AND c.kind = 'payment' AND c.ref = j.parent";
+
 const ENTRY: &str =
-    "SELECT j.id, b.tenant, b.provider, b.provider_account, b.mode, j.kind, j.ref, j.account, j.parent, j.amount,
+    "SELECT j.id, b.tenant, b.provider, b.provider_account, b.mode, j.kind, j.ref, {account}, j.parent, j.amount,
     j.currency, j.occurred_at, j.recorded_at, j.raw_event, j.reverses, j.note
   FROM postonce_journal j JOIN postonce_books b ON b.id = j.book";
 
 /// Lists entries in order, each handed to `each` as it is read.
 pub fn entries(conn: &Connection, filter: &EntryFilter, mut each: impl FnMut(EntryLine) -> Result<()>) -> Result<()> {
+    let account =
+        if filter.of_payment { format!("ifnull(j.account, ({CUSTOMER_OF_PAYMENT}))") } else { "j.account".to_owned() };
+    let select = ENTRY.replace("{account}", &account);
     let sql = format!(
-        "{ENTRY} WHERE j.id > ?1 AND (?2 IS NULL OR j.account = ?2) AND (?3 IS NULL OR j.kind = ?3)
+        "{select} WHERE j.id > ?1 AND (?2 IS NULL OR {account} = ?2) AND (?3 IS NULL OR j.kind = ?3)
            AND (?4 IS NULL OR j.ref = ?4 OR j.parent = ?4) AND (?5 IS NULL OR b.tenant = ?5) ORDER BY j.id LIMIT ?6"
     );
     let mut statement = conn.prepare_cached(&sql)?;
@@ -413,6 +426,11 @@ pub fn entries(conn: &Connection, filter: &EntryFilter, mut each: impl FnMut(Ent
         })?;
     }
     Ok(())
+}
+
+/// How many entries there are.
+pub fn count(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT count(*) FROM postonce_journal", [], |r| r.get(0))?)
 }
 
 /// The postings of an entry.
@@ -488,4 +506,59 @@ pub fn balances(
         })?;
     }
     Ok(())
+}
+
+/// The newest entry.
+pub fn newest(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_journal", [], |r| r.get(0))?)
+}
+
+/// An entry with its postings as they were written, for a correction to start from.
+pub fn whole(conn: &Connection, id: i64) -> Result<Option<NewEntry>> {
+    let found = conn
+        .prepare_cached(
+            "SELECT book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at, settles, reverses, note
+             FROM postonce_journal WHERE id = ?1",
+        )?
+        .query_row([id], |r| {
+            let currency: String = r.get(7)?;
+            let Some(currency) = Currency::parse(&currency) else { return Ok(None) };
+            Ok(Some(NewEntry {
+                book: r.get(0)?,
+                kind: r.get(1)?,
+                reference: r.get(2)?,
+                raw_event: r.get(3)?,
+                account: r.get(4)?,
+                parent: r.get(5)?,
+                amount: r.get(6)?,
+                currency,
+                tax: r.get(8)?,
+                occurred_at: r.get(9)?,
+                settles: r.get(10)?,
+                reverses: r.get(11)?,
+                note: r.get(12)?,
+                postings: Vec::new(),
+            }))
+        })
+        .optional()?;
+    let Some(mut entry) = found.flatten() else { return Ok(None) };
+    let mut statement =
+        conn.prepare_cached("SELECT debit, credit, amount FROM postonce_postings WHERE journal = ?1 ORDER BY seq")?;
+    let legs: Vec<(i64, i64, i64)> =
+        statement.query_map([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?.collect::<rusqlite::Result<_>>()?;
+    for (debit, credit, amount) in legs {
+        entry.postings.push(NewPosting { debit: key_of(conn, debit)?, credit: key_of(conn, credit)?, amount });
+    }
+    Ok(Some(entry))
+}
+
+fn key_of(conn: &Connection, account: i64) -> Result<AccountKey> {
+    let (book, code, holder, currency): (i64, String, String, String) = conn
+        .prepare_cached("SELECT book, code, holder, currency FROM postonce_accounts WHERE id = ?1")?
+        .query_row([account], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;
+    let known = crate::postings::CODES.iter().find(|known| known.code == code);
+    let (Some(known), Some(currency)) = (known, Currency::parse(&currency)) else {
+        return Err(Error::Apply(format!("account {account} ({code} {currency}) is of no kind that is known here")));
+    };
+    Ok(AccountKey { book, code: known.code, holder, currency, class: known.class })
 }

@@ -33,6 +33,8 @@ pub struct EventLine {
     pub attempts: u32,
     /// The name of the secret that matched.
     pub secret: Option<String>,
+    /// What proves it: `body`, `part` or `nothing` of it is signed, or it was `fetched` from the provider.
+    pub proof: Option<String>,
     /// Why it ended so, or the last failure.
     pub reason: Option<String>,
     /// SHA-256 of the bytes as sent, in hex.
@@ -61,7 +63,7 @@ const FOR_A_PERSON: &str = " AND r.state IN ('PARKED', 'CONFLICT', 'DEAD')";
 pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(EventLine) -> Result<()>) -> Result<()> {
     let mut sql = String::from(
         "SELECT r.id, s.name, r.origin, r.state, e.event_id, e.type, b.mode, r.received_at, e.occurred_at, r.ended_at, r.attempts,
-           r.secret, r.reason, lower(hex(o.sha256))
+           r.secret, r.reason, lower(hex(o.sha256)), e.proof
          FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
          LEFT JOIN postonce_events e ON e.id = r.id LEFT JOIN postonce_books b ON b.id = e.book
          LEFT JOIN postonce_bodies o ON o.id = ifnull(r.body, r.id) WHERE r.id < ifnull(?1, 9223372036854775807)",
@@ -107,11 +109,40 @@ pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(Even
             ended_at: time(9)?,
             attempts: r.get(10)?,
             secret: r.get(11)?,
+            proof: r.get(14)?,
             reason: r.get(12)?,
             sha256: r.get::<_, Option<String>>(13)?.unwrap_or_default(),
         })?;
     }
     Ok(())
+}
+
+/// A type of event that no rule knows: the shape of `postonce events --unknown-types --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownType {
+    /// The provider.
+    pub provider: String,
+    /// live or test.
+    pub mode: String,
+    /// The provider's name of the type; empty where its file has no rules at all.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// How many came.
+    pub count: i64,
+    /// The newest of them.
+    pub newest: i64,
+}
+
+/// The types that nobody has a rule for, the most frequent first.
+pub fn unknown_types(conn: &Connection) -> Result<Vec<UnknownType>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT b.provider, b.mode, e.type, count(*), max(e.id) FROM postonce_events e JOIN postonce_books b ON b.id = e.book
+         WHERE e.unknown = 1 GROUP BY b.provider, b.mode, e.type ORDER BY 4 DESC, 1, 2, 3",
+    )?;
+    let rows = statement.query_map([], |r| {
+        Ok(UnknownType { provider: r.get(0)?, mode: r.get(1)?, kind: r.get(2)?, count: r.get(3)?, newest: r.get(4)? })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// One entity: the shape of `postonce entities --json`.

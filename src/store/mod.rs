@@ -5,6 +5,8 @@
 //! out while a transaction is open.
 
 mod access;
+pub mod audit;
+pub mod books;
 pub mod check;
 pub mod claims;
 pub mod entities;
@@ -12,19 +14,26 @@ pub mod foreign;
 pub mod gate;
 pub mod ledger;
 pub mod listing;
+mod lock;
+pub mod messages;
 pub mod once;
 mod open;
 pub mod outbox;
+pub mod overview;
 pub mod raw;
+pub mod search;
 pub mod settlement;
+pub mod settlement_view;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
 pub use access::{Access, Beside, Pour};
 use gate::Gate;
+#[cfg(feature = "faults")]
+pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, beside, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
@@ -33,7 +42,7 @@ use std::time::Duration;
 /// The open file: one gate for writes, a few connections for reads, and the lock that says it is ours.
 pub struct Store {
     path: PathBuf,
-    readers: RwLock<Option<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>>>, // None once it is stopped
+    readers: open::Readers,
     gate: Gate,
     /// Held for as long as the store lives, so that a second process is refused.
     _lock: open::Lock,
@@ -45,8 +54,8 @@ impl Store {
     pub fn open(path: &Path, options: &Options) -> Result<Store> {
         let lock = open::Lock::take(path)?;
         let (writer, unclean) = open::open_writer(path, options)?;
-        let readers = RwLock::new(Some(open::readers(path, options)?));
-        let gate = Gate::start(writer, path.to_owned(), options.clone());
+        let readers = open::Readers::new(RwLock::new(Some(open::readers(path, options)?)));
+        let gate = Gate::start(writer, path.to_owned(), options.clone(), readers.clone());
         Ok(Store { path: path.to_owned(), readers, gate, _lock: lock, unclean })
     }
 
@@ -73,9 +82,30 @@ impl Store {
 
     /// Runs `f` on a connection that cannot write.
     pub fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let pool = self.readers.read().expect("no panic while it is held").clone();
-        let pool = pool.ok_or_else(|| Error::Unavailable("it has stopped".into()))?;
-        f(&*pool.get()?)
+        f(&*self.pools()?.workers.get()?)
+    }
+
+    fn pools(&self) -> Result<open::Pools> {
+        let pools = self.readers.read().expect("no panic while it is held").clone();
+        pools.ok_or_else(|| Error::Unavailable("it has stopped, or is being opened again".into()))
+    }
+
+    /// Runs `f` for a person: on a connection set apart, over one snapshot, and for no longer than a person waits.
+    pub fn look<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+        let conn = self.pools()?.people.get()?;
+        let until = std::time::Instant::now() + PATIENCE;
+        conn.progress_handler(10_000, Some(move || std::time::Instant::now() > until))?;
+        let snapshot = conn.unchecked_transaction()?;
+        let found = f(&conn);
+        drop(snapshot);
+        conn.progress_handler(0, None::<fn() -> bool>)?;
+        match found {
+            Err(Error::Sqlite(e)) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) => Err(
+                Error::refused("this question takes longer than a page may", "narrow it: a shorter time, one account"),
+            ),
+            other => other,
+        }
     }
 
     /// Writes what is pending, marks the stop as clean and folds the WAL into the file, so that the file alone is whole.
@@ -102,6 +132,7 @@ pub struct Tx<'a> {
 /// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
 #[derive(Default)]
 pub struct Names {
+    trusting: Cell<bool>,
     sources: RefCell<HashMap<String, i64>>,
     books: RefCell<HashMap<Book, i64>>,
     pub(crate) accounts: RefCell<HashMap<ledger::AccountKey, i64>>,
@@ -167,8 +198,25 @@ impl<'a> Tx<'a> {
         Ok(id)
     }
 
+    /// Runs a batch without the savepoints in it, which cost more than the work they guard: whatever would need one gives
+    /// [`Error::Again`], the gate undoes the batch, and the next time it runs with them. `f` passes that error on.
+    pub fn trusting<T>(&self, trusting: bool, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.names.trusting.set(trusting);
+        let result = f();
+        self.names.trusting.set(false);
+        result
+    }
+
+    /// Is this a batch without savepoints?
+    pub fn is_trusting(&self) -> bool {
+        self.names.trusting.get()
+    }
+
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
     pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_trusting() {
+            return f().map_err(|_| Error::Again);
+        }
         let run = |sql: &str| self.conn.prepare_cached(sql)?.execute([]).map(|_| ());
         run("SAVEPOINT postonce_one")?;
         match f() {

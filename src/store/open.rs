@@ -5,11 +5,13 @@
 
 use super::{foreign, meta, set_meta};
 use crate::error::{Error, Result};
+use crate::fault;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 /// SQLite before this can lose a committed write when two connections reset the log (the WAL-reset race).
@@ -34,6 +36,23 @@ pub struct Options {
     pub adopt: bool,
     /// May the file be on a network or shared file system, where WAL is not safe?
     pub any_file_system: bool,
+    /// WAL pages after which they are folded into the file.
+    pub checkpoint_pages: i64,
+    /// Free bytes on the disk below which the log warns.
+    pub free_low: u64,
+    /// Tests only: what is wrong with the storage.
+    #[cfg(feature = "faults")]
+    pub faulty: Faulty,
+}
+
+/// Tests only: storage that records or fails, or that promises less than it should.
+#[cfg(feature = "faults")]
+#[derive(Clone, Debug, Default)]
+pub struct Faulty {
+    /// The registered VFS that the writer goes through.
+    pub vfs: Option<&'static str>,
+    /// Commit with `synchronous=NORMAL`, which no power cut forgives: the proof that the tests would notice.
+    pub synchronous_normal: bool,
 }
 
 impl Default for Options {
@@ -45,6 +64,10 @@ impl Default for Options {
             apply_budget: Duration::from_millis(25),
             adopt: false,
             any_file_system: false,
+            checkpoint_pages: fault::number("POSTONCE_CHECKPOINT_PAGES", 1000), // small and often: a large one holds back the next commit's fsync
+            free_low: 256 << 20,
+            #[cfg(feature = "faults")]
+            faulty: Faulty::default(),
         }
     }
 }
@@ -97,9 +120,11 @@ pub fn beside(database: &Path, suffix: &str) -> PathBuf {
 /// The writing connection, with the schema in place, and whether the process before stopped without saying so.
 pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)> {
     refuse_old_sqlite()?;
+    without_memory_statistics();
     refuse_unsafe_file_system(path, options)?;
     make_private(path)?;
     let conn = connect(path, options)?;
+    fault::point("opened");
     let ours = has_schema(&conn)?;
     let mode: String = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
     let empty: bool = conn.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |r| r.get(0))?;
@@ -118,6 +143,7 @@ pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)>
     if !ours {
         conn.execute_batch(&format!("BEGIN IMMEDIATE;\n{SCHEMA}\nCOMMIT;"))?;
     }
+    fault::point("schema_made");
     refuse_other_schema(&conn, path)?;
     let unclean = meta(&conn, "clean_stop")?.as_deref() != Some("1");
     set_meta(&conn, "clean_stop", "0")?;
@@ -144,40 +170,97 @@ pub fn open_for_reading(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// A pool of connections that cannot write.
-pub fn readers(path: &Path, options: &Options) -> Result<r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>> {
-    let manager = r2d2_sqlite::SqliteConnectionManager::file(path)
-        .with_flags(OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .with_init(|conn| {
-            conn.set_prepared_statement_cache_capacity(64);
-            conn.busy_timeout(Duration::from_secs(2))?;
-            conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -2000; PRAGMA mmap_size = 0")
-        });
-    // A reader never waits in the pool for longer than its connection would wait in SQLite.
-    Ok(r2d2::Pool::builder()
-        .max_size(options.readers)
-        .min_idle(Some(1))
-        .connection_timeout(Duration::from_secs(3))
-        .build(manager)?)
+/// The pools of reading connections; `None` once it is stopped, and while the storage is out of order.
+pub type Readers = Arc<RwLock<Option<Pools>>>;
+
+type Pool = r2d2::Pool<r2d2_sqlite::SqliteConnectionManager>;
+
+/// Connections that cannot write.
+#[derive(Clone)]
+pub struct Pools {
+    /// For the threads that move events on.
+    pub workers: Pool,
+    /// For people: a slow page must not hold a connection that a worker needs.
+    pub people: Pool,
 }
 
-/// The pragmas that every writing connection needs; they are of the connection, not of the file.
+/// Pools of connections that cannot write.
+pub fn readers(path: &Path, options: &Options) -> Result<Pools> {
+    let pool = |size: u32, idle: u32| -> Result<Pool> {
+        let manager = r2d2_sqlite::SqliteConnectionManager::file(path)
+            .with_flags(OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+            .with_init(|conn| {
+                conn.set_prepared_statement_cache_capacity(64);
+                conn.busy_timeout(Duration::from_secs(2))?;
+                conn.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -2000; PRAGMA mmap_size = 0")
+            });
+        // A reader never waits in the pool for longer than its connection would wait in SQLite.
+        Ok(r2d2::Pool::builder()
+            .max_size(size)
+            .min_idle(Some(idle))
+            .connection_timeout(Duration::from_secs(3))
+            .build(manager)?)
+    };
+    Ok(Pools { workers: pool(options.readers, 1)?, people: pool(3, 0)? })
+}
+
+/// The pragmas that every writing connection needs; they are of the connection, not of the file. The file must be there.
 pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
-    let conn = Connection::open(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    #[cfg(not(feature = "faults"))]
+    let conn = Connection::open_with_flags(path, flags)?;
+    #[cfg(feature = "faults")]
+    let conn = match options.faulty.vfs {
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs)?,
+        None => Connection::open_with_flags(path, flags)?,
+    };
     conn.set_prepared_statement_cache_capacity(128);
     conn.busy_timeout(options.lock_wait)?;
     conn.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA recursive_triggers = ON;
          PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY",
     )?;
+    #[cfg(feature = "faults")]
+    if options.faulty.synchronous_normal {
+        conn.execute_batch("PRAGMA synchronous = NORMAL")?;
+        return Ok(conn);
+    }
     let synchronous: i64 = conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?;
     assert_eq!(synchronous, 2, "an acknowledgement promises a synced commit");
     foreign::guard(&conn)?;
     Ok(conn)
 }
 
+/// What a name in the file system stands for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity(u64, u64);
+
+impl Identity {
+    /// `None`: there is nothing under that name.
+    pub fn of(path: &Path) -> Option<Identity> {
+        use std::os::unix::fs::MetadataExt as _;
+        fs::metadata(path).ok().map(|m| Identity(m.dev(), m.ino()))
+    }
+}
+
+/// Free bytes on the disk of this path, for the user that we are.
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    rustix::fs::statvfs(folder).ok().map(|s| s.f_bavail * s.f_frsize)
+}
+
 fn has_schema(conn: &Connection) -> Result<bool> {
     Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'postonce_meta')", [], |r| r.get(0))?)
+}
+
+/// SQLite counts its memory under a lock that every allocation of every thread takes: a tenth of a write's time. Nobody
+/// here reads the count. Has to come before the first connection of the process; later it changes nothing.
+fn without_memory_statistics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    // Safety: an option without a pointer, read by SQLite when it initialises.
+    ONCE.call_once(|| unsafe {
+        rusqlite::ffi::sqlite3_config(rusqlite::ffi::SQLITE_CONFIG_MEMSTATUS, 0);
+    });
 }
 
 fn refuse_old_sqlite() -> Result<()> {

@@ -3,7 +3,8 @@
 use super::Tx;
 use crate::error::Result;
 use crate::event::Millis;
-use rusqlite::{Connection, params};
+use crate::fault;
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 /// A message before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub fn insert(tx: &Tx, message: &NewMessage) -> Result<bool> {
             tx.due_now,
             tx.now
         ])?;
+    fault::point("message_written");
     Ok(inserted == 1)
 }
 
@@ -137,9 +139,28 @@ pub fn waiting(conn: &Connection) -> Result<i64> {
         .query_row([], |r| r.get(0))?)
 }
 
+/// When a message was last tried; 0 when none was.
+pub fn newest_time(conn: &Connection) -> Result<Millis> {
+    let sql = "SELECT at FROM postonce_attempts ORDER BY rowid DESC LIMIT 1";
+    Ok(conn.query_row(sql, [], |r| r.get(0)).optional()?.unwrap_or(0))
+}
+
+/// At start: what is due later than the longest wait from now (the clock was wrong then) is due within seconds, spread.
+pub fn release_all(tx: &Tx, longest_wait: Millis) -> Result<usize> {
+    Ok(tx
+        .conn
+        .prepare_cached("UPDATE postonce_outbox SET due_at = ?1 + abs(random() % 5000) WHERE due_at > ?1 + ?2")?
+        .execute(params![tx.due_now, longest_wait])?)
+}
+
 /// When the next message is due.
 pub fn next_due(conn: &Connection) -> Result<Option<Millis>> {
     Ok(conn
         .prepare_cached("SELECT min(due_at) FROM postonce_outbox WHERE due_at IS NOT NULL")?
         .query_row([], |r| r.get(0))?)
+}
+
+/// The newest message.
+pub fn newest(conn: &Connection) -> Result<i64> {
+    Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_outbox", [], |r| r.get(0))?)
 }

@@ -4,6 +4,7 @@ use super::Tx;
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use std::cell::RefCell;
 use std::fmt;
 
 /// Where a raw event stands, and who moves it on.
@@ -164,7 +165,6 @@ impl StoredBody {
 
 /// Level 1 with the thread's own context: making one for each body would cost more than the compression.
 fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
-    use std::cell::RefCell;
     thread_local! {
         static PACKER: RefCell<Option<zstd::bulk::Compressor<'static>>> = RefCell::new(zstd::bulk::Compressor::new(1).ok());
     }
@@ -174,12 +174,18 @@ fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
 /// The largest body that is unpacked: above the limit of any source.
 const UNPACKED_MAX: usize = 64 << 20;
 
+thread_local! {
+    /// Making a context for each body would cost more than unpacking it.
+    static UNPACKER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = RefCell::new(zstd::bulk::Decompressor::new().ok());
+}
+
 fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
     match codec {
         0 => Some(bytes),
         _ => {
             let size = zstd::zstd_safe::get_frame_content_size(&bytes).ok()??;
-            zstd::bulk::decompress(&bytes, usize::try_from(size).ok()?.min(UNPACKED_MAX)).ok()
+            let size = usize::try_from(size).ok()?.min(UNPACKED_MAX);
+            UNPACKER.with_borrow_mut(|unpacker| unpacker.as_mut()?.decompress(&bytes, size).ok())
         }
     }
 }
@@ -495,6 +501,12 @@ pub fn release_all(tx: &Tx, longest_wait: Millis) -> Result<usize> {
         .execute(params![tx.due_now, longest_wait])?)
 }
 
+/// When the newest raw event came; 0 when there is none.
+pub fn newest_time(conn: &Connection) -> Result<Millis> {
+    let sql = "SELECT received_at FROM postonce_raw_events ORDER BY id DESC LIMIT 1";
+    Ok(conn.query_row(sql, [], |r| r.get(0)).optional()?.unwrap_or(0))
+}
+
 /// The newest raw event.
 pub fn newest(conn: &Connection) -> Result<i64> {
     Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_raw_events", [], |r| r.get(0))?)
@@ -504,10 +516,21 @@ pub fn newest(conn: &Connection) -> Result<i64> {
 pub fn read_as(tx: &Tx, id: i64, book: i64, event: &crate::event::Event) -> Result<()> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version, unknown, proof)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE SET book = excluded.book, event_id = excluded.event_id, type = excluded.type,
-               occurred_at = excluded.occurred_at, api_version = excluded.api_version",
+               occurred_at = excluded.occurred_at, api_version = excluded.api_version, unknown = excluded.unknown,
+               proof = excluded.proof",
         )?
-        .execute(params![id, book, event.id, event.kind, event.occurred_at, event.api_version])?;
+        .execute(params![
+            id,
+            book,
+            event.id,
+            event.kind,
+            event.occurred_at,
+            event.api_version,
+            event.known == crate::event::Known::No,
+            event.proof.as_str()
+        ])?;
     Ok(())
 }

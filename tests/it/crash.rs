@@ -6,9 +6,10 @@ use crate::harness::{App, Server, Setup, eventually, has_faults, stripe};
 
 /// Crash points in the order in which an event meets them. The number says at which passage: the first commit
 /// is that of the start; then come those of the body, the claim and the apply.
-const POINTS: [&str; 9] = [
+const POINTS: [&str; 10] = [
     "before_commit:2", // not kept
     "after_commit:2",  // kept, not answered
+    "before_answer",
     "before_read",     // kept and answered
     "before_commit:3", // claim written, not committed
     "after_claim",     // claimed

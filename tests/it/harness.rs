@@ -83,6 +83,7 @@ pub struct Setup {
     config: Option<String>,
     args: Vec<String>,
     env: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
 }
 
 impl Setup {
@@ -109,6 +110,12 @@ impl Setup {
             .arg("--deliver-secret")
             .arg("env:APP_SECRET")
             .env("APP_SECRET", APP_SECRET)
+    }
+
+    /// A file in its folder, where it starts.
+    pub fn file(mut self, name: &str, text: &str) -> Setup {
+        self.files.insert(name.into(), text.into());
+        self
     }
 
     /// An environment variable.
@@ -150,6 +157,10 @@ impl Setup {
         let mut command = postonce();
         command.current_dir(&folder.0).args(["serve", "--database"]).arg(folder.join("postonce.db"));
         command.args(["--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0"]).args(&self.args).envs(&self.env);
+        for (name, text) in &self.files {
+            fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+            fs::write(folder.join(name), text).unwrap();
+        }
         if let Some(text) = &self.config {
             fs::write(folder.join("test.toml"), text).unwrap();
             command.arg("--config").arg(folder.join("test.toml"));
@@ -424,9 +435,14 @@ pub fn sign_at(
 }
 
 /// A provider's rules with one secret.
-pub fn verifier(provider: &str, secret: &str) -> Verifier {
-    let recipe = Catalog::open(None).unwrap().recipe(provider).unwrap().unwrap();
-    Verifier::new(&recipe.signature, &[Secret::pasted("test", secret).0], &Options::default()).unwrap()
+pub fn verifier(provider: &str, secret: &str) -> Arc<Verifier> {
+    static KNOWN: Mutex<BTreeMap<(String, String), Arc<Verifier>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap();
+    let make = || {
+        let recipe = Catalog::open(None).unwrap().recipe(provider).unwrap().unwrap();
+        Verifier::new(&recipe.signature, &[Secret::pasted("test", secret).0], &Options::default()).unwrap()
+    };
+    known.entry((provider.to_owned(), secret.to_owned())).or_insert_with(|| Arc::new(make())).clone()
 }
 
 /// What came back.
@@ -495,8 +511,9 @@ impl Wire {
 
     /// A POST and its answer, if the connection lives that long.
     pub fn try_post(&mut self, path: &str, headers: &[(String, String)], body: &[u8]) -> std::io::Result<Answer> {
-        self.write(&post_bytes(path, headers, body))?;
-        self.answer()
+        // It may be refused before it is all sent: the answer counts.
+        let written = self.write(&post_bytes(path, headers, body));
+        self.answer().map_err(|e| written.err().unwrap_or(e))
     }
 
     /// The next answer.

@@ -4,13 +4,26 @@
 //! One file a topic. Tests wait for facts, never for time; a failure prints the command, the server's log and the state
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
+mod api;
+mod beside;
+mod bundled;
+mod cases;
+mod cases_money;
+mod cases_store;
+mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
 mod million;
 mod month;
+mod inside;
+mod latency;
+mod operator;
 mod plans;
 mod power;
+mod providers;
+mod scenarios;
 mod settlement;
 mod spine;
+mod tidy;
 mod torture;

@@ -111,7 +111,7 @@ impl Lab {
     }
 
     fn check(&self) {
-        let offences = self.engine.shared().store.read(postonce::store::check::offences).unwrap();
+        let offences = self.engine.shared().store.read(postonce::store::check::run).unwrap();
         assert!(offences.is_empty(), "{offences:?}");
     }
 }

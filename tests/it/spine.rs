@@ -130,6 +130,20 @@ fn refunds_partial_and_several_stand_under_keys_of_their_own() {
     server.check();
 }
 
+/// A refund names its payment and no customer; what is listed does not depend on which of the two came first.
+#[test]
+fn a_refund_that_comes_before_its_payment_is_listed_under_the_same_customer() {
+    let server = Server::start();
+    server.send("stripe", &stripe::refund("evt_1", "re_1", "pi_1", 300)).is(200);
+    server.settled();
+    assert_eq!(server.ledger(), ["refund re_1 - 300 USD"], "nobody knows yet");
+    server.send("stripe", &stripe::charge("evt_2", "pi_1", 1000)).is(200);
+    server.settled();
+    assert_eq!(server.ledger(), ["payment pi_1 cus_1 1000 USD", "refund re_1 cus_1 300 USD"]);
+    assert_eq!(server.list(&["ledger", "--account", "cus_1"]).len(), 2);
+    server.check();
+}
+
 #[test]
 fn the_same_key_with_another_amount_or_currency_is_a_conflict_that_is_shown_and_posts_nothing() {
     let server = Server::start();

@@ -17,6 +17,7 @@ use crate::store::raw::{self, NewRaw, Origin, State, StoredBody};
 use crate::store::{Options, Store};
 use load::{Heard, Offer, SECRET};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -147,10 +148,12 @@ impl Run<'_> {
     fn keep(&self, alone: f64) -> Result<()> {
         for connections in [1, 16, 64, 256] {
             let server = self.server(&format!("keep{connections}.db"), false)?;
+            let cpu_before = cpu_by_thread();
             let heard = self.offer(&server, connections, None, 0)?;
             let ratio = heard.rate() / alone;
             let mut figures = figures(&heard);
             figures["of_alone"] = json!(round(ratio));
+            figures["cpu_us"] = json!(cpu_each_us(&cpu_before, heard.answered));
             self.say(&format!("keep and answer, {connections} connections"), figures, None);
             self.end(server);
         }
@@ -176,6 +179,7 @@ impl Run<'_> {
         };
         for rate in [Some(1000), Some(5000), Some(10_000), Some(15_000), Some(20_000), None] {
             let before = done();
+            let cpu_before = cpu_by_thread();
             let heard = self.offer(&server, 64, rate, first)?;
             first = heard.next;
             let applied = done() - before;
@@ -187,6 +191,7 @@ impl Run<'_> {
             let mut figures = figures(&heard);
             figures["behind"] = json!(behind);
             figures["done_per_s"] = json!((heard.answered as f64 / all) as u64);
+            figures["cpu_us"] = json!(cpu_each_us(&cpu_before, heard.answered));
             let name =
                 rate.map_or("end to end, closed loop".to_owned(), |rate| format!("end to end, {rate}/s offered"));
             self.say(&name, figures, None);
@@ -305,6 +310,33 @@ fn remove(path: &Path) {
         name.push(suffix);
         let _ = std::fs::remove_file(name);
     }
+}
+
+/// CPU seconds of this process by the name of the thread, as the kernel tells it.
+fn cpu_by_thread() -> BTreeMap<String, f64> {
+    let mut seconds = BTreeMap::new();
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let stat = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let nanoseconds = stat.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0);
+        let name = name.trim().trim_end_matches(|c: char| c.is_ascii_digit() || c == '-').to_owned();
+        *seconds.entry(name).or_insert(0.0) += nanoseconds / 1e9;
+    }
+    seconds
+}
+
+/// What one event cost each kind of thread since `before`: "writer 31.2, worker 9.0", the dearest first.
+fn cpu_each_us(before: &BTreeMap<String, f64>, events: u64) -> String {
+    let mut costs: Vec<(String, f64)> = cpu_by_thread()
+        .into_iter()
+        .map(|(name, seconds)| {
+            let since = seconds - before.get(&name).copied().unwrap_or(0.0);
+            (name, since * 1e6 / events.max(1) as f64)
+        })
+        .filter(|(_, us)| *us >= 0.1)
+        .collect();
+    costs.sort_by(|a, b| b.1.total_cmp(&a.1));
+    costs.iter().map(|(name, us)| format!("{name} {us:.1}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The most memory this process has held, in MiB, as the kernel tells it.

@@ -254,7 +254,7 @@ impl Invented {
                 "refund.created",
                 &format!("refund{refund}"),
                 format!(
-                    r#"{{"id":"{id}","object":"refund","amount":{part},"balance_transaction":"txn_{id}","charge":"ch_{n}","currency":"{currency}","customer":"{customer}","payment_intent":"{payment}","reason":null,"status":"succeeded"}}"#
+                    r#"{{"id":"{id}","object":"refund","amount":{part},"balance_transaction":"txn_{id}","charge":"ch_{n}","currency":"{currency}","payment_intent":"{payment}","reason":null,"status":"succeeded"}}"#
                 ),
             );
             if rng.random_bool(0.3) {
@@ -263,7 +263,7 @@ impl Invented {
                     "charge.refund.updated",
                     &format!("updated{refund}"),
                     format!(
-                        r#"{{"id":"{id}","object":"refund","amount":{part},"balance_transaction":"txn_{id}","charge":"ch_{n}","currency":"{currency}","customer":"{customer}","payment_intent":"{payment}","reason":null,"status":"succeeded"}}"#
+                        r#"{{"id":"{id}","object":"refund","amount":{part},"balance_transaction":"txn_{id}","charge":"ch_{n}","currency":"{currency}","payment_intent":"{payment}","reason":null,"status":"succeeded"}}"#
                     ),
                 );
             }
@@ -307,7 +307,7 @@ fn line(
 /// What a ledger holds, without numbers and times of its own.
 pub(super) fn content(conn: &Connection) -> Result<(Content, Vec<EntryLine>)> {
     let (mut content, mut entries) = (Content::new(), Vec::new());
-    ledger::entries(conn, &EntryFilter::default(), |e| {
+    ledger::entries(conn, &EntryFilter { of_payment: true, ..EntryFilter::default() }, |e| {
         let account = e.account.as_deref().unwrap_or("-");
         *content
             .entry(line(&e.tenant, &e.provider, &e.kind, &e.reference, account, e.amount, &e.currency))

@@ -217,6 +217,15 @@ pub enum TypePattern {
     Begins(String),
 }
 
+impl std::fmt::Display for TypePattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TypePattern::Is(kind) => f.write_str(kind),
+            TypePattern::Begins(begin) => write!(f, "{begin}*"),
+        }
+    }
+}
+
 impl TypePattern {
     /// Whether a type is meant.
     pub fn matches(&self, kind: &str) -> bool {

@@ -1,0 +1,375 @@
+//! The ledger as people read it: accounts with their balances now or at a time, entries found by key.
+//!
+//! Reads only. What has no key is looked for from the newest back within the time of a page, as in `search`.
+
+use super::ledger::{self, EntryFilter, EntryLine};
+use super::search::{Page, first_entry_at};
+use crate::error::Result;
+use crate::event::Millis;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// How long a search without a key may look back.
+const LOOK: Duration = Duration::from_millis(30);
+/// Entries of one customer or reference that are followed.
+const FOLLOWED: i64 = 2000;
+/// Sub-accounts that are added up for one line; more are not, and the line says so.
+const ADDED_UP: i64 = 20_000;
+
+/// One account with its balance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AccountRow {
+    /// Its number.
+    pub id: i64,
+    /// The tenant of its book.
+    pub tenant: String,
+    /// The provider of its book.
+    pub provider: String,
+    /// The provider's own account, where there is one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub provider_account: String,
+    /// live or test.
+    pub mode: String,
+    /// clearing, sales, …
+    pub code: String,
+    /// The customer whose sub-account it is.
+    pub holder: Option<String>,
+    /// ISO 4217.
+    pub currency: String,
+    /// ASSET, LIABILITY, INCOME or EXPENSE.
+    pub class: String,
+    /// Everything debited, minor units.
+    pub debits: i64,
+    /// Everything credited.
+    pub credits: i64,
+    /// By the class: debits minus credits, or the reverse.
+    pub balance: i64,
+}
+
+/// A code of a book with what its sub-accounts hold together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeRow {
+    /// The account itself, or the sum over its customers (then without a number: id 0).
+    pub account: AccountRow,
+    /// How many sub-accounts were added up; 0 for an account of the house.
+    pub customers: i64,
+    /// There are more sub-accounts than are added up: the sum is of the first only.
+    pub more: bool,
+}
+
+/// By whose clock a balance is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// When it was recorded: what these pages would have shown then.
+    #[default]
+    Recorded,
+    /// When the provider says it happened.
+    Occurred,
+}
+
+/// A moment for balances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsOf {
+    /// Entries at or before this count.
+    pub at: Millis,
+    /// By this clock.
+    pub clock: Clock,
+}
+
+const COLUMNS: &str =
+    "a.id, b.tenant, b.provider, b.provider_account, b.mode, a.code, nullif(a.holder, ''), a.currency, a.class,
+  a.debits, a.credits FROM postonce_accounts a JOIN postonce_books b ON b.id = a.book";
+
+fn row(r: &Row) -> rusqlite::Result<AccountRow> {
+    let mut account = AccountRow {
+        id: r.get(0)?,
+        tenant: r.get(1)?,
+        provider: r.get(2)?,
+        provider_account: r.get(3)?,
+        mode: r.get(4)?,
+        code: r.get(5)?,
+        holder: r.get(6)?,
+        currency: r.get(7)?,
+        class: r.get(8)?,
+        debits: r.get(9)?,
+        credits: r.get(10)?,
+        balance: 0,
+    };
+    account.weigh();
+    Ok(account)
+}
+
+impl AccountRow {
+    fn weigh(&mut self) {
+        let assets = matches!(self.class.as_str(), "ASSET" | "EXPENSE");
+        self.balance = if assets { self.debits - self.credits } else { self.credits - self.debits };
+    }
+
+    /// Takes back what came after the moment, so that the counters are those of then.
+    fn turn_back(&mut self, conn: &Connection, as_of: AsOf) -> Result<()> {
+        let (debits, credits) = moved_after(conn, self.id, as_of)?;
+        self.debits -= debits;
+        self.credits -= credits;
+        self.weigh();
+        Ok(())
+    }
+}
+
+/// What an account was debited and credited after a moment.
+fn moved_after(conn: &Connection, account: i64, as_of: AsOf) -> Result<(i64, i64)> {
+    let sum = |side: &str| -> Result<i64> {
+        Ok(match as_of.clock {
+            Clock::Recorded => conn
+                .prepare_cached(&format!(
+                    "SELECT ifnull(sum(amount), 0) FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2"
+                ))?
+                .query_row(params![account, first_entry_at(conn, as_of.at + 1)?], |r| r.get(0))?,
+            Clock::Occurred => conn
+                .prepare_cached(&format!(
+                    "SELECT ifnull(sum(p.amount), 0) FROM postonce_accounts a CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time
+                       ON j.book = a.book AND j.occurred_at > ?2
+                     CROSS JOIN postonce_postings p ON p.journal = j.id AND p.{side} = a.id WHERE a.id = ?1"
+                ))?
+                .query_row(params![account, as_of.at], |r| r.get(0))?,
+        })
+    };
+    Ok((sum("debit")?, sum("credit")?))
+}
+
+/// The codes of every book: accounts of the house as they are, those kept per customer added up.
+pub fn codes(conn: &Connection, as_of: Option<AsOf>) -> Result<Vec<CodeRow>> {
+    let mut names = conn.prepare_cached(
+        "WITH RECURSIVE codes(book, code) AS (
+           SELECT b.id, (SELECT min(code) FROM postonce_accounts a WHERE a.book = b.id) FROM postonce_books b
+           UNION ALL SELECT c.book, (SELECT min(code) FROM postonce_accounts a WHERE a.book = c.book AND a.code > c.code)
+             FROM codes c WHERE c.code IS NOT NULL)
+         SELECT c.book, c.code FROM codes c JOIN postonce_books b ON b.id = c.book WHERE c.code IS NOT NULL
+         ORDER BY b.tenant, b.provider, b.mode, b.provider_account, c.code LIMIT 500",
+    )?;
+    let codes: Vec<(i64, String)> =
+        names.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    let mut found: Vec<CodeRow> = Vec::new();
+    for (book, code) in codes {
+        let mut statement = conn.prepare_cached(&format!(
+            "SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 ORDER BY a.holder, a.currency LIMIT ?3"
+        ))?;
+        let mut rows = statement.query(params![book, code, ADDED_UP + 1])?;
+        let (mut sums, mut read): (Vec<CodeRow>, i64) = (Vec::new(), 0);
+        while let Some(r) = rows.next()? {
+            let mut account = row(r)?;
+            read += 1;
+            if read > ADDED_UP {
+                sums.iter_mut().for_each(|sum| sum.more = true);
+                break;
+            }
+            if let Some(as_of) = as_of {
+                account.turn_back(conn, as_of)?;
+            }
+            if account.holder.is_none() {
+                found.push(CodeRow { account, customers: 0, more: false });
+                continue;
+            }
+            match sums.iter_mut().find(|sum| sum.account.currency == account.currency) {
+                Some(sum) => {
+                    sum.account.debits += account.debits;
+                    sum.account.credits += account.credits;
+                    sum.account.weigh();
+                    sum.customers += 1;
+                }
+                None => {
+                    let account = AccountRow { id: 0, holder: None, ..account };
+                    sums.push(CodeRow { account, customers: 1, more: false });
+                }
+            }
+        }
+        found.extend(sums);
+    }
+    Ok(found)
+}
+
+/// Which accounts to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountQuery {
+    /// Only those of this customer.
+    pub holder: Option<String>,
+    /// Only this code.
+    pub code: Option<String>,
+    /// Balances of then.
+    pub as_of: Option<AsOf>,
+    /// Numbers above this.
+    pub after: i64,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Lists accounts by number.
+pub fn accounts(conn: &Connection, query: &AccountQuery) -> Result<Page<AccountRow>> {
+    let by_holder = if query.holder.is_some() { "a.holder = ?1 AND a.holder <> ''" } else { "?1 IS NULL" };
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} WHERE {by_holder} AND (?2 IS NULL OR a.code = ?2) AND a.id > ?3 ORDER BY a.id LIMIT ?4"
+    ))?;
+    let rows = statement.query_map(params![query.holder, query.code, query.after, query.limit as i64 + 1], row)?;
+    let mut rows: Vec<AccountRow> = rows.collect::<rusqlite::Result<_>>()?;
+    let more = rows.len() > query.limit;
+    rows.truncate(query.limit);
+    if let Some(as_of) = query.as_of {
+        for account in &mut rows {
+            account.turn_back(conn, as_of)?;
+        }
+    }
+    let next = if more { rows.last().map(|a| a.id) } else { None };
+    Ok(Page { rows, next, looked_back_to: None })
+}
+
+/// One account, now or at a moment.
+pub fn account(conn: &Connection, id: i64, as_of: Option<AsOf>) -> Result<Option<AccountRow>> {
+    let found = conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE a.id = ?1"))?.query_row([id], row).optional()?;
+    let Some(mut account) = found else { return Ok(None) };
+    if let Some(as_of) = as_of {
+        account.turn_back(conn, as_of)?;
+    }
+    Ok(Some(account))
+}
+
+/// Which entries to find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntryQuery {
+    /// Of this account, by number.
+    pub account: Option<i64>,
+    /// Of this customer.
+    pub holder: Option<String>,
+    /// Under this reference, or belonging to it.
+    pub reference: Option<String>,
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// Recorded at or after this.
+    pub from: Option<Millis>,
+    /// Recorded before this.
+    pub to: Option<Millis>,
+    /// Only ids below this: where the page before ended.
+    pub before: Option<i64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// One entry by id.
+pub fn entry(conn: &Connection, id: i64) -> Result<Option<EntryLine>> {
+    let mut found = None;
+    let only = EntryFilter { after: id.saturating_sub(1), limit: Some(1), ..EntryFilter::default() };
+    ledger::entries(conn, &only, |entry| {
+        found = Some(entry);
+        Ok(())
+    })?;
+    Ok(found.filter(|entry| entry.id == id))
+}
+
+/// The entry that takes this one back, if there is one.
+pub fn reversal_of(conn: &Connection, id: i64) -> Result<Option<i64>> {
+    Ok(conn
+        .prepare_cached("SELECT id FROM postonce_journal WHERE reverses = ?1")?
+        .query_row([id], |r| r.get(0))
+        .optional()?)
+}
+
+/// The hash of an entry and that of the one before it, in hex.
+pub fn hashes(conn: &Connection, id: i64) -> Result<(String, Option<String>)> {
+    let mut statement = conn.prepare_cached("SELECT lower(hex(hash)) FROM postonce_journal WHERE id = ?1")?;
+    let own = statement.query_row([id], |r| r.get(0))?;
+    Ok((own, statement.query_row([id - 1], |r| r.get(0)).optional()?))
+}
+
+/// The entries that a raw event brought.
+pub fn entries_of_event(conn: &Connection, raw_event: i64) -> Result<Vec<EntryLine>> {
+    let ids: Vec<i64> = conn
+        .prepare_cached("SELECT id FROM postonce_journal WHERE raw_event = ?1 ORDER BY id LIMIT 200")?
+        .query_map([raw_event], |r| r.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut entries = Vec::with_capacity(ids.len());
+    for id in ids {
+        entries.extend(entry(conn, id)?);
+    }
+    Ok(entries)
+}
+
+/// Finds entries, the newest first.
+pub fn entries(conn: &Connection, query: &EntryQuery) -> Result<Page<EntryLine>> {
+    let upper = match query.to {
+        Some(to) => query.before.unwrap_or(i64::MAX).min(first_entry_at(conn, to)?),
+        None => query.before.unwrap_or(i64::MAX),
+    };
+    let lower = query.from.map_or(Ok(0), |from| first_entry_at(conn, from))?;
+    let within = |id: &i64| *id < upper && *id >= lower;
+    let ids: Box<dyn Iterator<Item = Result<i64>>> = if let Some(reference) = &query.reference {
+        Box::new(under(conn, reference)?.into_iter().rev().filter(within).map(Ok))
+    } else if let Some(account) = query.account {
+        Box::new(of_accounts(conn, &[account], lower, upper)?.into_iter().rev().map(Ok))
+    } else if let Some(holder) = &query.holder {
+        let accounts: Vec<i64> = conn
+            .prepare_cached("SELECT id FROM postonce_accounts WHERE holder = ?1 AND holder <> '' LIMIT 500")?
+            .query_map([holder], |r| r.get(0))?
+            .collect::<rusqlite::Result<_>>()?;
+        Box::new(of_accounts(conn, &accounts, lower, upper)?.into_iter().rev().map(Ok))
+    } else {
+        let newest: i64 = conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_journal", [], |r| r.get(0))?;
+        Box::new((lower.max(1)..upper.min(newest + 1)).rev().map(Ok))
+    };
+    let began = Instant::now();
+    let mut page = Page { rows: Vec::new(), next: None, looked_back_to: None };
+    let mut kind_of = conn.prepare_cached("SELECT kind, account, recorded_at FROM postonce_journal WHERE id = ?1")?;
+    for (looked, id) in ids.enumerate() {
+        let id = id?;
+        if page.rows.len() == query.limit {
+            page.next = page.rows.last().map(|e: &EntryLine| e.id);
+            break;
+        }
+        let seen: Option<(String, Option<String>, Millis)> =
+            kind_of.query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?))).optional()?;
+        let Some((kind, _, recorded_at)) = seen else { continue };
+        if query.kind.as_ref().is_none_or(|wanted| *wanted == kind) {
+            page.rows.extend(entry(conn, id)?);
+        } else if looked % 64 == 63 && began.elapsed() > LOOK {
+            page.next = Some(id);
+            page.looked_back_to = Some(recorded_at);
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// Entries under a reference in any book, and those that belong to it.
+fn under(conn: &Connection, reference: &str) -> Result<BTreeSet<i64>> {
+    let mut statement = conn.prepare_cached(
+        "WITH RECURSIVE kinds(book, kind) AS (
+           SELECT b.id, (SELECT min(kind) FROM postonce_claims c WHERE c.book = b.id) FROM postonce_books b
+           UNION ALL SELECT k.book, (SELECT min(kind) FROM postonce_claims c WHERE c.book = k.book AND c.kind > k.kind)
+             FROM kinds k WHERE k.kind IS NOT NULL)
+         SELECT ifnull(c.journal, m.journal) FROM kinds k
+           CROSS JOIN postonce_claims c ON c.book = k.book AND c.kind = k.kind AND c.ref = ?1
+           LEFT JOIN postonce_claims m ON m.book = c.book AND m.kind = c.kind AND m.ref = c.alias_of
+         UNION SELECT c.journal FROM kinds k CROSS JOIN postonce_claims c
+           ON c.book = k.book AND c.kind = k.kind AND c.ref > ?1 || '@' AND c.ref < ?1 || 'A'
+         UNION SELECT j.id FROM postonce_books b CROSS JOIN postonce_journal j ON j.book = b.id AND j.parent = ?1
+         LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![reference, FOLLOWED], |r| r.get::<_, Option<i64>>(0))?;
+    let found: Vec<Option<i64>> = rows.collect::<rusqlite::Result<_>>()?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+fn of_accounts(conn: &Connection, accounts: &[i64], lower: i64, upper: i64) -> Result<BTreeSet<i64>> {
+    let mut found = BTreeSet::new();
+    for side in ["debit", "credit"] {
+        let mut statement = conn.prepare_cached(&format!(
+            "SELECT journal FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2 AND journal < ?3 ORDER BY journal DESC LIMIT ?4"
+        ))?;
+        for account in accounts {
+            let rows = statement.query_map(params![account, lower, upper, FOLLOWED], |r| r.get::<_, i64>(0))?;
+            for id in rows {
+                found.insert(id?);
+            }
+        }
+    }
+    Ok(found)
+}
