@@ -14,10 +14,10 @@ mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
-mod million;
-mod month;
 mod inside;
 mod latency;
+mod million;
+mod month;
 mod operator;
 mod plans;
 mod power;

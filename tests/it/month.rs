@@ -300,7 +300,7 @@ fn month(things: &[Thing], start: Millis, now: Millis) -> Month {
             Plant::DuplicateOurs => {
                 say("duplicate_ours", &charge);
                 mine.aliases = vec![];
-                m.ours.push(told(kind, charge.clone(), amount, currency, None, at));
+                m.ours.push(told(kind, charge.clone(), amount, currency, mine.fee, at));
             }
             Plant::Parked => {
                 say("parked_ours", &row.source);
