@@ -42,7 +42,7 @@ CREATE TABLE postonce_bodies(                -- inserted by receive; body and he
 
 -- A raw event: one verified delivery, or one item of a batch that a delivery brought. Its state stands apart from the
 -- bytes, so that a change of state never rewrites them.
-CREATE TABLE postonce_raw_events(            -- inserted by receive (items by claim); updated by claim, apply, sweep, replay
+CREATE TABLE postonce_raw_events(            -- inserted by receive (items by claim); updated by claim, apply, sweep, replay; finished ones deleted by retain
   id          INTEGER PRIMARY KEY,
   source      INTEGER NOT NULL,              -- postonce_sources
   body        INTEGER,                       -- whose bytes in postonce_bodies: NULL its own, or the batch delivery's
@@ -63,6 +63,7 @@ CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at
 -- only repeats pay for it: counts them by the hour without a scan
 CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE state = 'DUPLICATE';
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state IN ('PARKED', 'CONFLICT', 'DEAD');
+CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
   BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
 
@@ -220,11 +221,11 @@ CREATE TABLE postonce_entities(              -- inserted and moved forward by ap
 
 -- 6. What goes out ---------------------------------------------------------------------------------------------------
 
-CREATE TABLE postonce_outbox(                -- inserted by apply; updated by deliver and requeue
+CREATE TABLE postonce_outbox(                -- inserted by apply and alert; updated by deliver, requeue, erase; sent alerts pruned by retain
   id         INTEGER PRIMARY KEY,
   key        TEXT NOT NULL,                  -- the Idempotency-Key: one message per endpoint and business fact
   endpoint   TEXT NOT NULL,
-  raw_event  INTEGER NOT NULL,
+  raw_event  INTEGER NOT NULL,               -- 0: an alert's
   journal    INTEGER,
   payload    TEXT,                           -- NULL: composed from its journal entry, which never changes
   state      TEXT NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
@@ -478,10 +479,10 @@ CREATE TRIGGER postonce_bodies_evidence BEFORE UPDATE OF body ON postonce_bodies
     WHERE d.state <> 'RESOLVED' AND ifnull(r.body, r.id) = OLD.id))
   BEGIN SELECT RAISE(ABORT, 'evidence of an open discrepancy'); END;
 
--- 8. Who changed what ------------------------------------------------------------------------------------------------
+-- 8. Who changed what, and who is told ------------------------------------------------------------------------------------------------
 
 -- Every change that a person makes, written in the transaction of the change.
-CREATE TABLE postonce_audit(                 -- inserted with each change by a person; never changed
+CREATE TABLE postonce_audit(                 -- inserted with each change by a person; never changed; pruned by retain when that is configured
   id     INTEGER PRIMARY KEY,
   at     INTEGER NOT NULL,
   who    TEXT NOT NULL CHECK (who <> ''),    -- the name given at login, the token's role, or the user of the command line
@@ -491,13 +492,33 @@ CREATE TABLE postonce_audit(                 -- inserted with each change by a p
 ) STRICT;
 CREATE INDEX postonce_audit_of_target ON postonce_audit(target);
 CREATE TRIGGER postonce_audit_fixed BEFORE UPDATE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
-CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
+-- only retain may remove rows, and only those older than the age that it has announced in meta
+CREATE TRIGGER postonce_audit_kept BEFORE DELETE ON postonce_audit
+  WHEN OLD.at >= ifnull((SELECT CAST(value AS INTEGER) FROM postonce_meta WHERE key = 'audit_kept_since'), 0)
+  BEGIN SELECT RAISE(ABORT, 'the audit is never changed'); END;
 
 -- How long providers waited for an answer, an hour a row, so that a day can be compared with that of a week ago.
 CREATE TABLE postonce_hours(                 -- inserted and updated by the operator's clock once a minute; pruned by retain
   hour    INTEGER NOT NULL PRIMARY KEY,      -- its begin
   buckets TEXT NOT NULL                      -- JSON: answers by time taken, as engine/latency.rs counts them
 ) STRICT, WITHOUT ROWID;
+
+-- One row for each trouble while it lasts: the same trouble of the same subject is one alert, however often it happens.
+CREATE TABLE postonce_alerts(                -- inserted and updated by the alert step; closed ones pruned by retain
+  id        INTEGER PRIMARY KEY,
+  kind      TEXT NOT NULL CHECK (kind <> ''),-- dead, conflict, rejected, silence, disk, outbox_lag, …
+  subject   TEXT NOT NULL DEFAULT '',        -- the source or endpoint it is about; '' the whole server
+  opened_at INTEGER NOT NULL,
+  seen_at   INTEGER NOT NULL,                -- when it last held
+  closed_at INTEGER,                         -- NULL: it lasts
+  count     INTEGER NOT NULL,                -- how much of it: dead letters, seconds of lag, …
+  told      INTEGER NOT NULL DEFAULT 0,      -- how often it was told
+  told_at   INTEGER NOT NULL DEFAULT 0,
+  told_count INTEGER NOT NULL DEFAULT 0,     -- the count when it was last told
+  what      TEXT NOT NULL                    -- for a person: what, how much, what to do
+) STRICT;
+CREATE UNIQUE INDEX postonce_alerts_open ON postonce_alerts(kind, subject) WHERE closed_at IS NULL;
+
 
 -- 9. For apply_once alone: also made by the library in an app's own connection, without the rest ----------------------
 

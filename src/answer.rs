@@ -8,6 +8,7 @@ use crate::edge::Response;
 use crate::engine::{Shared, Told};
 use crate::error::{Error, Result};
 use crate::fault;
+use crate::metrics::Outcome;
 use crate::providers::ReplySpec;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::source::Source;
@@ -16,6 +17,7 @@ use crate::store::gate::Intake;
 use crate::store::raw::{self, NewRaw, State};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Takes the answer, once, on whatever thread has it.
 pub type Answering = Box<dyn FnOnce(Response) + Send>;
@@ -30,43 +32,60 @@ pub fn answer(
     answering: Answering,
 ) {
     fault::point("after_read");
+    let began = Instant::now();
+    let count = |outcome| shared.metrics.count(&source.name, outcome);
     let response = match receive(source, delivery) {
-        Received::Keep(raw) => return keep(shared, raw, source, answering),
+        Received::Keep(raw) => return keep(shared, raw, source, began, answering),
         Received::Handshake(answer) => {
+            count(Outcome::Handshake);
             if let Some(url) = answer.visit {
                 crate::pull::keys::visit(url);
             }
             Response::new(answer.status).with_header("Content-Type", answer.content_type).with_body(answer.body)
         }
         Received::Refused(refusal) => {
+            shared.metrics.refused(&source.name, refusal.reason);
             let status = if refusal.reason.is_temporary() { 503 } else { 401 };
             refused(&refusal).unwrap_or_else(|| problem(status, refusal.reason.as_str(), &refusal.about))
         }
         Received::UnknownEncoding(encoding) => {
+            count(Outcome::Unreadable);
             let what = format!("the content encoding {encoding:?} is not read here; gzip is");
             problem(415, "unknown_encoding", &what)
         }
-        Received::TooLarge => problem(413, "body_too_large", "the body unpacks to more than the source takes"),
-        Received::BadGzip => problem(400, "bad_gzip", "the body says gzip and cannot be unpacked"),
+        Received::TooLarge => {
+            count(Outcome::TooLarge);
+            problem(413, "body_too_large", "the body unpacks to more than the source takes")
+        }
+        Received::BadGzip => {
+            count(Outcome::Unreadable);
+            problem(400, "bad_gzip", "the body says gzip and cannot be unpacked")
+        }
     };
     answering(response);
 }
 
 /// Hands a genuine body to the disk; the answer follows once it is durable, or applied, or cannot be.
-fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, answering: Answering) {
+fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answering: Answering) {
     let (waking, ack) = (shared.clone(), source.ack);
     let answering: Answering = match source.recipe.reply.clone() {
         None => answering,
         Some(words) => Box::new(move |response| answering(in_their_words(response, words))),
     };
+    let source = raw.source.clone();
     let done = Box::new(move |stored: Result<i64>| match (stored, ack) {
-        (Err(error), _) => answering(unavailable(&error)),
+        (Err(error), _) => {
+            waking.metrics.count(&source, Outcome::Unavailable);
+            answering(unavailable(&error));
+        }
         (Ok(id), Ack::Stored) => {
             waking.wake();
             answering(said(200, json!({ "status": "stored", "id": id })));
+            waking.metrics.stored(&source, began.elapsed());
         }
         (Ok(id), Ack::Applied) => {
             let shared = waking.clone();
+            waking.metrics.stored(&source, began.elapsed());
             waking.when_ended(id, Box::new(move |told| answering(applied(&shared, id, told))));
             waking.wake();
         }

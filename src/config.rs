@@ -47,6 +47,24 @@ pub struct Config {
     /// Whom we tell.
     #[serde(default, rename = "deliver")]
     pub deliveries: Vec<Delivery>,
+    /// How the log looks.
+    #[serde(default)]
+    pub log: Log,
+    /// What is kept, and for how long.
+    #[serde(default)]
+    pub retain: Retain,
+    /// Copies of the file that the server makes by itself.
+    #[serde(default)]
+    pub backup: Option<Backup>,
+    /// The mail server for receipts and alerts.
+    #[serde(default)]
+    pub smtp: Option<Smtp>,
+    /// When something is worth an alert.
+    #[serde(default)]
+    pub alerts: AlertRules,
+    /// Whom to tell when something is wrong.
+    #[serde(default, rename = "alert")]
+    pub alert_endpoints: Vec<AlertEndpoint>,
 }
 
 fn default_database() -> PathBuf {
@@ -292,8 +310,12 @@ impl EffectConfig {
 pub struct Delivery {
     /// Its name in the outbox.
     pub name: Spanned<String>,
-    /// Where to.
-    pub url: Spanned<String>,
+    /// Where to; absent for e-mail.
+    #[serde(default)]
+    pub url: Option<Spanned<String>>,
+    /// A receipt by e-mail instead of a call.
+    #[serde(default)]
+    pub email: Option<Spanned<EmailTemplate>>,
     /// The key of the Standard Webhooks signature (`whsec_…`), by `env:` or `file:`.
     #[serde(default)]
     pub secret: Option<Spanned<String>>,
@@ -308,6 +330,227 @@ pub struct Delivery {
 fn all_kinds() -> Vec<String> {
     vec!["*".into()]
 }
+
+// Operating it: log, retention, backups, mail, alerts ------------------------------------------------------------------
+
+/// How the log on standard error looks.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// `plain` or `json`.
+    pub format: LogFormat,
+    /// One line for each event that ends, with its ids.
+    pub events: bool,
+}
+
+/// The form of a line of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Time, level, text.
+    #[default]
+    Plain,
+    /// One JSON object.
+    Json,
+}
+
+/// How long things are kept, in days; 0 keeps them for ever. Keys, the journal and open evidence are always kept.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retain {
+    /// Bytes of finished events.
+    pub bodies_days: u32,
+    /// Finished events themselves: what came, when, and what became of it.
+    pub events_days: u32,
+    /// Attempts to deliver.
+    pub attempts_days: u32,
+    /// The audit log.
+    pub audit_days: u32,
+    /// A folder where events are written as compressed JSON lines before they go.
+    pub archive: Option<PathBuf>,
+}
+
+impl Default for Retain {
+    fn default() -> Retain {
+        Retain { bodies_days: 30, events_days: 30, attempts_days: 30, audit_days: 0, archive: None }
+    }
+}
+
+/// Scheduled copies of the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Backup {
+    /// The folder for them.
+    pub dir: PathBuf,
+    /// Hours from one to the next.
+    #[serde(default = "a_day")]
+    pub every_hours: u32,
+    /// The newest of each of so many days is kept,
+    #[serde(default = "seven")]
+    pub keep_days: u32,
+    /// of each of so many weeks,
+    #[serde(default = "four")]
+    pub keep_weeks: u32,
+    /// and of each of so many months.
+    #[serde(default)]
+    pub keep_months: u32,
+}
+
+fn a_day() -> u32 {
+    24
+}
+
+fn seven() -> u32 {
+    7
+}
+
+fn four() -> u32 {
+    4
+}
+
+/// A mail server.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Smtp {
+    /// Its name.
+    pub host: Spanned<String>,
+    /// Its port; absent: 587, 465 for `tls`, 25 for `none`.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// How the connection is protected.
+    #[serde(default)]
+    pub security: SmtpSecurity,
+    /// The user, where it wants one.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// The password, by `env:` or `file:`.
+    #[serde(default)]
+    pub password: Option<Spanned<String>>,
+    /// A file with a certificate (PEM) to trust beside the public roots: a mail server with a CA of its own.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// Who writes: `Shop <billing@example.com>`.
+    pub from: Spanned<String>,
+}
+
+/// How a connection to a mail server is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SmtpSecurity {
+    /// Plain at first, TLS before anything is said.
+    #[default]
+    Starttls,
+    /// TLS from the first byte.
+    Tls,
+    /// Not at all: for a mail server on this machine.
+    None,
+}
+
+/// A receipt. `{amount}`, `{currency}`, `{kind}`, `{reference}`, `{account}`, `{date}`, `{tenant}` and `{body:/json/pointer}` stand for
+/// what the entry and the event say; `{{` is a brace.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmailTemplate {
+    /// To whom: an address or a placeholder, `{body:/data/object/receipt_email}`. Several: the first that is not empty.
+    pub to: OneOrMany,
+    /// The subject.
+    pub subject: String,
+    /// The text.
+    pub text: String,
+    /// The same as HTML; what is filled in is escaped.
+    #[serde(default)]
+    pub html: Option<String>,
+    /// Another sender than `[smtp] from`.
+    #[serde(default)]
+    pub from: Option<String>,
+}
+
+/// One text or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// One.
+    One(String),
+    /// A list.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            OneOrMany::One(one) => std::slice::from_ref(one),
+            OneOrMany::Many(many) => many,
+        }
+    }
+}
+
+/// When something is worth an alert.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AlertRules {
+    /// Rejected signatures of one source in five minutes.
+    pub rejected: u64,
+    /// Free space of the database's disk in MiB, below which it is told; at a quarter of it the server is not ready.
+    pub disk_free_mb: u64,
+    /// Seconds that a message may be late.
+    pub outbox_lag_s: i64,
+    /// Seconds that an event may wait to be applied.
+    pub apply_lag_s: i64,
+    /// Hours without an event, by source: only the sources named here are watched.
+    pub silence_hours: BTreeMap<String, u32>,
+    /// Minutes between two looks at the same trouble before it is told again; doubled each time, up to a day.
+    pub repeat_minutes: u32,
+}
+
+impl Default for AlertRules {
+    fn default() -> AlertRules {
+        AlertRules {
+            rejected: 20,
+            disk_free_mb: 1024,
+            outbox_lag_s: 900,
+            apply_lag_s: 300,
+            silence_hours: BTreeMap::new(),
+            repeat_minutes: 60,
+        }
+    }
+}
+
+/// Whom to tell when something is wrong: a URL, or an address.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AlertEndpoint {
+    /// Its name in the outbox.
+    pub name: Spanned<String>,
+    /// Where to, by HTTP.
+    #[serde(default)]
+    pub url: Option<Spanned<String>>,
+    /// To whom, by e-mail.
+    #[serde(default)]
+    pub email: Option<Spanned<String>>,
+    /// The body that the URL understands.
+    #[serde(default)]
+    pub format: AlertFormat,
+    /// The key of the Standard Webhooks signature, by `env:` or `file:`.
+    #[serde(default)]
+    pub secret: Option<Spanned<String>>,
+    /// Kinds of alert it wants; absent: all.
+    #[serde(default = "all_kinds")]
+    pub on: Vec<String>,
+}
+
+/// What an alert looks like over HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AlertFormat {
+    /// Our own JSON.
+    #[default]
+    Json,
+    /// `{"text": …}`, which Slack, Mattermost, Discord (`/slack`) and their like understand.
+    Slack,
+}
+
+// ----------------------------------------------------------------------------------------------------------------------
 
 /// One thing that is wrong with the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

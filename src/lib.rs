@@ -76,12 +76,15 @@ pub mod effects;
 pub mod source;
 pub mod steps;
 // 5. what runs them
+pub mod alerts;
 pub mod answer;
 pub mod cli;
 pub mod edge;
 
 pub mod embed;
 pub mod engine;
+pub mod health;
+pub mod metrics;
 pub mod operator;
 pub mod rates;
 pub mod server;

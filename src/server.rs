@@ -8,6 +8,7 @@ use crate::config::Loaded;
 use crate::edge::{self, Client, Front, Head, Limits, Method, Proxies, Reply, Request, Response, Route};
 use crate::engine::{self, Engine, Parts, Shared};
 use crate::error::{Error, Result};
+use crate::metrics::Outcome;
 use crate::operator::Operator;
 use crate::providers::signature::{Delivery, Refusal};
 use crate::rates::Rates;
@@ -51,6 +52,7 @@ impl Server {
         let (engine, waking) = Engine::open(&config.database, sources, endpoints, options)?;
         let engine = Arc::new(engine);
         engine.start(waking, parts)?;
+        engine.keep(config)?;
         let proxies = Proxies { nets: config.trusted_proxies.clone(), ..Proxies::default() };
         let base = config.public_url.clone().unwrap_or_else(|| format!("http://{}", config.listen));
         let hooks = Arc::new(Hooks {
@@ -137,14 +139,18 @@ impl Hooks {
 
     fn route(&self, head: &Head, client: &Client) -> Route {
         let Some(source) = self.source(head.path()) else {
+            self.shared.metrics.unknown_source.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let what = format!("there is nothing at {}; webhooks go to {}{PREFIX}<source>", head.path(), self.base);
             return Route::Answer(problem(404, "unknown_source", &what));
         };
+        let count = |outcome| self.shared.metrics.count(&source.name, outcome);
         if !matches!(head.method, Method::Post | Method::Head | Method::Get) {
+            count(Outcome::NotAllowed);
             let what = "a webhook is a POST";
             return Route::Answer(problem(405, "method_not_allowed", what).with_header("Allow", "POST, GET, HEAD"));
         }
         if !source.allows(client.address) {
+            count(Outcome::NotAllowed);
             return Route::Answer(problem(
                 403,
                 "address_not_allowed",
@@ -156,6 +162,7 @@ impl Hooks {
         }
         match head.body_length() {
             Some(length) if length > source.body_max => {
+                count(Outcome::TooLarge);
                 let what = format!("the body has {length} bytes; source {} takes {}", source.name, source.body_max);
                 Route::Answer(problem(413, "body_too_large", &what))
             }

@@ -276,10 +276,6 @@ pub fn build_all(loaded: &Loaded) -> std::result::Result<Vec<Source>, Vec<Fault>
         sources.extend(Source::build(loaded, one, &catalog, &mut faults));
     }
     for delivery in &config.deliveries {
-        if !delivery.url.get_ref().starts_with("http://") && !delivery.url.get_ref().starts_with("https://") {
-            let what = format!("deliver {}: {:?} is no http address", delivery.name.get_ref(), delivery.url.get_ref());
-            faults.push(Fault { line: loaded.line(&delivery.url), what, hint: "https://app.example.com/hooks".into() });
-        }
         for source in &delivery.sources {
             if !config.sources.iter().any(|s| s.name.get_ref() == source) {
                 let what = format!("deliver {}: there is no source {source}", delivery.name.get_ref());

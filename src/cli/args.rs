@@ -19,7 +19,7 @@ pub(crate) enum Command {
     /// Write a commented configuration that works, for a provider.
     Init(Init),
     /// Look at the configuration, the file and the machine, and say what would go wrong.
-    Doctor(Serve),
+    Doctor(Doctor),
     /// Check every promise of the file: balances, chain, claims. Exits 1 with a line for each offence.
     Check(Database),
     /// Send a signed event to a source, as the provider would.
@@ -46,6 +46,20 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Take up now what was claimed and never finished, in a server that is not running.
     Sweep(Database),
+    /// Follow what arrives and what becomes of it, live.
+    Tail(Tail),
+    /// Send each stored delivery on to another address, signed anew: for a developer's machine.
+    Forward(Forward),
+    /// Copy the database while it is in use; the copy is opened and checked.
+    Backup(BackupArgs),
+    /// Put a backup back; never overwrites.
+    Restore(Restore),
+    /// Remove a person's data: bytes of deliveries and names; money and hashes stay.
+    Erase(Erase),
+    /// Print the completions of a shell.
+    Completions(Completions),
+    /// Print the manual page.
+    Man,
     /// Measure this machine: ratios against plain SQLite in one run.
     Bench(Bench),
     /// The proof on your own machine: a day of events under kills and duplicates. Exits 0 when nothing is lost or doubled.
@@ -101,6 +115,123 @@ pub(crate) struct Serve {
     /// Use a file on a network or shared file system, where WAL is not safe.
     #[arg(long)]
     pub any_file_system: bool,
+    /// How the log on standard error looks: plain or json.
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<crate::config::LogFormat>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub serve: Serve,
+    /// Do not reach out: no providers, no mail server, no time comparison.
+    #[arg(long)]
+    pub offline: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Only what is not well.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Tail {
+    #[command(flatten)]
+    pub database: Database,
+    /// Only this source.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Only this type; a * at the end matches the rest.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Only this state, several with commas: dead,parked,conflict.
+    #[arg(long, value_delimiter = ',')]
+    pub state: Vec<String>,
+    /// Begin with the newest so many.
+    #[arg(long, default_value_t = 10, value_name = "COUNT")]
+    pub last: i64,
+    /// End after so many lines.
+    #[arg(long, value_name = "COUNT")]
+    pub count: Option<u64>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Forward {
+    /// Where to: http://127.0.0.1:3000/webhooks/stripe.
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    #[command(flatten)]
+    pub database: Database,
+    /// The configuration with the sources; postonce.toml here when it is not named.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only this source.
+    #[arg(long)]
+    pub source: Option<String>,
+    /// Sign with this secret instead of the source's own, as env:VAR or file:PATH; needs --source.
+    #[arg(long, value_name = "SECRET", requires = "source")]
+    pub secret: Option<String>,
+    /// Begin after this raw event instead of with the next one; 0 for all that are kept.
+    #[arg(long, value_name = "RAW_EVENT")]
+    pub after: Option<i64>,
+    /// End after so many deliveries.
+    #[arg(long, value_name = "COUNT")]
+    pub count: Option<u64>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct BackupArgs {
+    /// The file to write; a folder gets a file named by the time.
+    #[arg(value_name = "DEST")]
+    pub to: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+    /// Say nothing but what went wrong.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Restore {
+    /// The backup.
+    #[arg(value_name = "FILE")]
+    pub from: PathBuf,
+    #[command(flatten)]
+    pub database: Database,
+    /// Say nothing but what went wrong.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Erase {
+    #[command(flatten)]
+    pub database: Database,
+    /// The customer, as the provider names them.
+    #[arg(long)]
+    pub account: String,
+    /// Only this tenant's.
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Also deliveries that mention this: an e-mail address, a name. May be given several times.
+    #[arg(long = "mentions", value_name = "TEXT")]
+    pub mentions: Vec<String>,
+    /// Do it; without this it only says what would go.
+    #[arg(long)]
+    pub yes: bool,
+    /// Who asks, for the audit log.
+    #[arg(long, env = "USER", default_value = "cli")]
+    pub by: String,
+    /// Why, for the audit log; no personal data.
+    #[arg(long)]
+    pub note: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Completions {
+    /// bash, zsh, fish, elvish or powershell; found out from $SHELL when it is not named.
+    pub shell: Option<clap_complete::Shell>,
 }
 
 #[derive(ClapArgs, Debug)]

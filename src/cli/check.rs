@@ -2,13 +2,16 @@
 
 use super::args::Database;
 use super::{Done, Outcome, output};
-use crate::store::{check, ledger, open_for_reading};
+use crate::store::{backup, check, ledger, open_for_reading};
 
 pub(super) fn run(args: &Database) -> Done {
     let conn = open_for_reading(&args.database)?;
     // One snapshot for all checks: the server may be writing.
     conn.execute_batch("BEGIN")?;
-    let offences = check::run(&conn)?;
+    let mut offences = check::run(&conn)?;
+    if let Some(what) = backup::torn(&args.database, &conn)? {
+        offences.insert(0, check::Offence { truth: "the file is whole", what });
+    }
     let mut out = std::io::stdout().lock();
     for offence in &offences {
         if args.json {

@@ -4,19 +4,28 @@
 
 mod args;
 
+mod backup;
 mod bench;
 mod check;
+mod completions;
 mod discrepancies;
+mod doctor;
+mod erase;
+mod forward;
 mod init;
 mod interpret;
 mod list;
 mod listen;
+mod log_lines;
+mod man;
 mod output;
 mod providers;
 mod reconcile;
 mod replay;
+mod restore;
 mod send;
 mod serve;
+mod tail;
 mod torture;
 mod verify;
 
@@ -48,7 +57,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Init(args) => init::run(args),
         Command::Check(args) => check::run(args),
-        Command::Doctor(args) => serve::doctor(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Send(args) => send::run(args),
         Command::Listen(args) => listen::run(args),
         Command::Events(args) => list::events(args),
@@ -61,6 +70,13 @@ pub fn main() -> ExitCode {
         Command::Providers(args) => providers::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Sweep(args) => replay::sweep(args),
+        Command::Tail(args) => tail::run(args),
+        Command::Forward(args) => forward::run(args),
+        Command::Backup(args) => backup::run(args),
+        Command::Restore(args) => restore::run(args),
+        Command::Erase(args) => erase::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man => man::run(),
         Command::Bench(args) => bench::run(args),
         Command::Torture(args) => torture::run(args),
         Command::Reconcile(args) => reconcile::main(args),

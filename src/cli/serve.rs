@@ -1,11 +1,11 @@
-//! `postonce serve`: the server, until SIGTERM or SIGINT. `postonce doctor`: what would go wrong.
+//! `postonce serve`: the server, until SIGTERM or SIGINT.
 
 use super::args::Serve;
 use super::{Done, Outcome};
 use crate::config::{Config, Loaded};
 use crate::error::{Error, Result};
 use crate::server::{Server, default_config_path};
-use crate::store::{Options, SQLITE_OLDEST};
+use crate::store::Options;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 pub(super) fn run(args: &Serve) -> Done {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
     let loaded = load(args)?;
+    let log = &loaded.config.log;
+    super::log_lines::init(args.log_format.unwrap_or(log.format), log.events);
     // A limit on file sizes is met like a full disk: the write fails, and the process lives.
     let met = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGXFSZ, met).map_err(|e| Error::Unavailable(e.to_string()))?;
@@ -54,13 +55,13 @@ pub(super) fn run(args: &Serve) -> Done {
     Ok(Outcome::Fine)
 }
 
-fn options(args: &Serve, config: &Config) -> Options {
+pub(super) fn options(args: &Serve, config: &Config) -> Options {
     Options { adopt: args.adopt, any_file_system: args.any_file_system || config.any_file_system, ..Options::default() }
 }
 
 /// The configuration: the file that is named, or postonce.toml here when nothing else is said, and what the command
 /// line adds to it.
-fn load(args: &Serve) -> Result<Loaded> {
+pub(super) fn load(args: &Serve) -> Result<Loaded> {
     let named = args.config.clone().or_else(|| {
         (args.sources.is_empty() && default_config_path().exists()).then(|| default_config_path().to_owned())
     });
@@ -104,71 +105,4 @@ fn load(args: &Serve) -> Result<Loaded> {
         ));
     }
     Ok(loaded)
-}
-
-pub(super) fn doctor(args: &Serve) -> Done {
-    let mut found = false;
-    let mut say = |ok: bool, what: String, hint: &str| {
-        found |= !ok;
-        println!("{}  {what}", if ok { "ok  " } else { "fail" });
-        if !ok && !hint.is_empty() {
-            println!("      try: {hint}");
-        }
-    };
-    say(
-        rusqlite::version_number() >= SQLITE_OLDEST.0,
-        format!("SQLite {} (needs {})", rusqlite::version(), SQLITE_OLDEST.1),
-        "build with the bundled SQLite",
-    );
-    let loaded = match load(args) {
-        Ok(loaded) => loaded,
-        Err(e) => {
-            say(false, e.to_string(), e.hint().unwrap_or_default());
-            return Ok(Outcome::Found);
-        }
-    };
-    match crate::engine::build(&loaded) {
-        Ok((sources, endpoints)) => {
-            say(true, format!("configuration: {} source(s), {} endpoint(s)", sources.len(), endpoints.len()), "");
-            for source in &sources {
-                let covers = source.verifier.covers().as_str();
-                let what = format!("source {}: {} signs the {covers}", source.name, source.recipe.title);
-                let safe = covers == "body" || source.api_key.is_some() || source.trusts_unsigned_fields;
-                say(safe, what, "give it an api_key, so that amounts are confirmed before they are posted");
-            }
-        }
-        Err(faults) => faults.iter().for_each(|fault| say(false, format!("configuration: {fault}"), "")),
-    }
-    let database = &loaded.config.database;
-    let folder =
-        database.parent().filter(|p| !p.as_os_str().is_empty()).map_or(std::path::PathBuf::from("."), Into::into);
-    match rustix::fs::statvfs(&folder) {
-        Ok(stat) => {
-            let free = stat.f_bavail * stat.f_frsize >> 20;
-            say(free > 512, format!("disk of {}: {free} MiB free", database.display()), "free some space");
-        }
-        Err(e) => {
-            say(false, format!("folder {}: {e}", folder.display()), "make it, owned by the user that runs postonce")
-        }
-    }
-    if database.exists() {
-        match crate::store::open_for_reading(database) {
-            Ok(_) => say(true, format!("database {}: opens", database.display()), ""),
-            Err(e) => say(false, format!("database {}: {e}", database.display()), e.hint().unwrap_or_default()),
-        }
-    } else {
-        say(true, format!("database {}: will be made at the first start", database.display()), "");
-    }
-    for address in [loaded.config.listen, loaded.config.operator.listen] {
-        let free = std::net::TcpListener::bind(address);
-        let hint = "it is in use: by postonce itself, or another program (`ss -ltnp`)";
-        say(free.is_ok(), format!("address {address}: {}", if free.is_ok() { "free" } else { "taken" }), hint);
-    }
-    let year = crate::clock::wall() / 31_556_952_000 + 1970;
-    say(
-        (2025..2100).contains(&year),
-        format!("clock: {}", crate::clock::rfc3339(crate::clock::wall())),
-        "set it (NTP)",
-    );
-    Ok(if found { Outcome::Found } else { Outcome::Fine })
 }

@@ -6,6 +6,7 @@
 
 mod answers;
 mod fetcher;
+mod keeper;
 pub mod latency;
 mod sender;
 mod settler;
@@ -14,14 +15,17 @@ mod worker;
 pub use answers::{Told, Waiter};
 pub use settler::silence_of;
 
-use crate::config::{Fault, Loaded, secret_from};
+use crate::alerts::{Firing, Recipient};
+use crate::config::{self, Config, Fault, Loaded, secret_from};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::fault;
+use crate::metrics::Metrics;
 use crate::providers::Catalog;
 use crate::providers::signature::{Options as SignatureOptions, Secret, Verifier};
 use crate::source::{self, Source};
 use crate::steps::deliver::{self, Endpoint};
+use crate::steps::mail::{self, Mail, Mailer, Receipt};
 use crate::steps::sweep;
 use crate::store::raw::State;
 use crate::store::{Options, Store, foreign};
@@ -31,7 +35,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +49,11 @@ pub struct Shared {
     pub endpoints: HashMap<String, Arc<Endpoint>>,
     /// What happened since the start.
     pub counts: Counts,
+    /// What was counted and measured since the start.
+    pub metrics: Metrics,
+    /// How it is operated, once the keeper runs.
+    pub operations: OnceLock<Operations>,
+    raised: Mutex<BTreeMap<(&'static str, String), Firing>>,
     wake_worker: Sender<()>,
     wake_sender: Sender<()>,
     stopping: AtomicBool,
@@ -142,9 +151,13 @@ impl Engine {
         }
         let (wake_worker, worker) = bounded(1);
         let (wake_sender, sender) = bounded(1);
+        let metrics = Metrics::new(sources.iter().map(|s| s.name.clone()));
         let (news, answers) = unbounded();
         let shared = Arc::new(Shared {
             store,
+            metrics,
+            operations: OnceLock::new(),
+            raised: Mutex::default(),
             sources: sources.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),
             endpoints: endpoints.into_iter().map(|e| (e.name.clone(), Arc::new(e))).collect(),
             counts: Counts::default(),
@@ -169,6 +182,7 @@ impl Engine {
         };
         fault::point("after_release");
         if released > 0 {
+            self.shared.metrics.rescued.fetch_add(released as u64, Relaxed);
             log::info!("{released} events of the process before are taken up again");
         }
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
@@ -192,6 +206,18 @@ impl Engine {
         Ok(())
     }
 
+    /// Starts the thread that alerts, prunes and backs up.
+    pub fn keep(&self, config: &Config) -> Result<()> {
+        let operations = self.shared.operations.get_or_init(|| Operations::of(config)).clone();
+        let shared = self.shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("keeper".into())
+            .spawn(move || keeper::run(&shared, &operations))
+            .map_err(|e| Error::Unavailable(e.to_string()))?;
+        self.threads.lock().expect("no panic while it is held").push(thread);
+        Ok(())
+    }
+
     /// What the threads share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
@@ -206,6 +232,7 @@ impl Engine {
         self.shared.wake_sender();
         self.shared.answers.wake();
         for thread in self.threads.lock().expect("no panic while it is held").drain(..) {
+            thread.thread().unpark();
             // one that waits for a provider's answer is left behind: all it can do from now on is fail
             let until = Instant::now() + LEFT_BEHIND;
             while thread.thread().name() == Some("settler") && !thread.is_finished() && Instant::now() < until {
@@ -222,6 +249,35 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// How it is operated: what the configuration says beside sources and endpoints.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    /// When something is worth an alert.
+    pub alerts: config::AlertRules,
+    /// Whom to tell.
+    pub recipients: Vec<Recipient>,
+    /// What is kept, and for how long.
+    pub retain: config::Retain,
+    /// The scheduled backups.
+    pub backup: Option<config::Backup>,
+}
+
+impl Operations {
+    fn of(config: &Config) -> Operations {
+        let recipients = config.alert_endpoints.iter().map(|to| Recipient {
+            endpoint: to.name.get_ref().clone(),
+            on: to.on.clone(),
+            format: to.format,
+        });
+        Operations {
+            alerts: config.alerts.clone(),
+            recipients: recipients.collect(),
+            retain: config.retain.clone(),
+            backup: config.backup.clone(),
+        }
     }
 }
 
@@ -256,6 +312,29 @@ impl Shared {
         }
     }
 
+    /// Says that something is wrong until [`Shared::clear`]: the keeper makes an alert of it. For troubles that no table
+    /// shows, such as a run that failed.
+    pub fn raise(&self, kind: &'static str, subject: &str, count: i64, what: String) {
+        let firing = Firing { kind, subject: subject.to_owned(), count, what };
+        self.raised.lock().expect("no panic while it is held").insert((kind, subject.to_owned()), firing);
+    }
+
+    /// It is no longer wrong.
+    pub fn clear(&self, kind: &'static str, subject: &str) {
+        self.raised.lock().expect("no panic while it is held").remove(&(kind, subject.to_owned()));
+    }
+
+    /// What was raised and not cleared.
+    pub fn raised(&self) -> Vec<Firing> {
+        self.raised.lock().expect("no panic while it is held").values().cloned().collect()
+    }
+
+    /// Below this many free bytes on the database's disk the server is not ready.
+    pub fn disk_free_least(&self) -> u64 {
+        let warned = self.operations.get().map_or(0, |operations| operations.alerts.disk_free_mb);
+        (warned << 20) / 4
+    }
+
     /// Tells `waiter`, on a thread of ours, once the raw event has ended or failed, or it takes too long.
     pub fn when_ended(&self, raw_event: i64, waiter: Waiter) {
         self.answers.wait_for(raw_event, waiter);
@@ -268,6 +347,7 @@ impl Shared {
 
     pub(crate) fn ended(&self, raw_event: i64, state: State) {
         self.counts.ended(state);
+        log::info!(target: "postonce::event", "raw event {raw_event}: {state}");
         self.answers.tell(raw_event, Told::Ended(state));
     }
 }
@@ -278,29 +358,107 @@ pub fn build(loaded: &Loaded) -> std::result::Result<(Vec<Source>, Vec<Endpoint>
         Ok(sources) => (sources, Vec::new()),
         Err(faults) => (Vec::new(), faults),
     };
-    let agent = deliver::agent();
     let mut endpoints = Vec::new();
-    for delivery in &loaded.config.deliveries {
-        let name = delivery.name.get_ref();
-        let signer = match &delivery.secret {
+    build_endpoints(loaded, &mut endpoints, &mut faults);
+    if faults.is_empty() { Ok((sources, endpoints)) } else { Err(faults) }
+}
+
+/// The endpoints of `[[deliver]]` and `[[alert]]`: a URL or e-mail each.
+fn build_endpoints(loaded: &Loaded, endpoints: &mut Vec<Endpoint>, faults: &mut Vec<Fault>) {
+    let (agent, config) = (deliver::agent(), &loaded.config);
+    let mut fault = |line: usize, what: String, hint: &str| faults.push(Fault { line, what, hint: hint.to_owned() });
+    let mailer = config.smtp.as_ref().and_then(|smtp| match Mailer::new(smtp) {
+        Ok(mailer) => Some(Arc::new(mailer)),
+        Err(what) => {
+            fault(
+                loaded.line(&smtp.host),
+                format!("smtp: {what}"),
+                "host, from, and user with password where it wants them",
+            );
+            None
+        }
+    });
+    let places = config
+        .deliveries
+        .iter()
+        .map(|d| ("deliver", &d.name, &d.url, &d.secret, d.email.as_ref().map(MailTo::Template)))
+        .chain(
+            config
+                .alert_endpoints
+                .iter()
+                .map(|a| ("alert", &a.name, &a.url, &a.secret, a.email.as_ref().map(MailTo::Address))),
+        );
+    for (table, name, url, secret, email) in places {
+        let (line, name) = (loaded.line(name), name.get_ref());
+        if name.is_empty() || endpoints.iter().any(|e: &Endpoint| e.name == *name) {
+            fault(
+                line,
+                format!("{table} {name}: the name is there twice or empty"),
+                "each [[deliver]] and [[alert]] has a name of its own",
+            );
+        }
+        let signer = match secret {
             None => Ok(None),
             Some(place) => secret_from(place.get_ref()).and_then(|text| signer(&text)).map(Some),
         };
-        match signer {
-            Ok(signer) => endpoints.push(Endpoint {
-                name: name.clone(),
-                url: delivery.url.get_ref().clone(),
-                signer,
-                agent: agent.clone(),
-            }),
-            Err(what) => faults.push(Fault {
-                line: delivery.secret.as_ref().map_or(0, |place| loaded.line(place)),
-                what: format!("deliver {name}: {what}"),
-                hint: "secret = \"env:NAME\" with whsec_ and at least 24 bytes in base64".into(),
-            }),
-        }
+        let signer = signer.unwrap_or_else(|what| {
+            fault(
+                secret.as_ref().map_or(line, |place| loaded.line(place)),
+                format!("{table} {name}: {what}"),
+                "secret = \"env:NAME\" with whsec_ and at least 24 bytes in base64",
+            );
+            None
+        });
+        let (url, mail) = match (url, email) {
+            (Some(url), None) => {
+                let text = url.get_ref();
+                if !text.starts_with("http://") && !text.starts_with("https://") {
+                    fault(
+                        loaded.line(url),
+                        format!("{table} {name}: {text:?} is no http address"),
+                        "https://app.example.com/hooks",
+                    );
+                }
+                (text.clone(), None)
+            }
+            (None, Some(email)) => {
+                if mailer.is_none() && config.smtp.is_none() {
+                    fault(
+                        line,
+                        format!("{table} {name}: there is no mail server"),
+                        "[smtp] host = \"…\", from = \"…\"",
+                    );
+                }
+                let made = match email {
+                    MailTo::Template(template) => Receipt::new(template.get_ref())
+                        .map(|receipt| mailer.clone().map(|mailer| Mail::Receipt(mailer, Box::new(receipt)))),
+                    MailTo::Address(address) => {
+                        mail::mailbox(address.get_ref()).map(|to| mailer.clone().map(|mailer| Mail::Alert(mailer, to)))
+                    }
+                };
+                let mail = made.unwrap_or_else(|what| {
+                    fault(line, format!("{table} {name}: email: {what}"), "see the example configuration");
+                    None
+                });
+                ("mailto:".to_owned(), mail)
+            }
+            _ => {
+                fault(
+                    line,
+                    format!("{table} {name}: it needs either a url or an email"),
+                    "url = \"https://app.example.com/hooks\"",
+                );
+                continue;
+            }
+        };
+        endpoints.push(Endpoint { name: name.clone(), url, signer, agent: agent.clone(), mail });
     }
-    if faults.is_empty() { Ok((sources, endpoints)) } else { Err(faults) }
+}
+
+/// To whom an endpoint mails.
+enum MailTo<'c> {
+    Template(&'c toml::Spanned<config::EmailTemplate>),
+    Address(&'c toml::Spanned<String>),
 }
 
 /// Signs outgoing messages the way Standard Webhooks says, with the same code that verifies incoming ones.

@@ -77,8 +77,14 @@ fn attempt(shared: &Shared, due: DueMessage, noted: &Sender<Attempt>) {
         took_ms: 0,
         error: Some(error),
         retry_in: Some(60_000),
+        note: None,
     };
-    let attempt = match (shared.endpoints.get(&due.endpoint), deliver::compose(&shared.store, &due)) {
+    let endpoint = shared.endpoints.get(&due.endpoint);
+    if let Some(mail) = endpoint.and_then(|endpoint| endpoint.mail.as_ref()) {
+        let _ = noted.send(deliver::send_mail(mail, &shared.store, &shared.sources, &due));
+        return;
+    }
+    let attempt = match (endpoint, deliver::compose(&shared.store, &due)) {
         (None, _) => {
             Attempt { retry_in: None, ..refused(format!("there is no endpoint {} in the configuration", due.endpoint)) }
         }
@@ -100,6 +106,7 @@ fn note(shared: &Shared, noted_in: &Receiver<Attempt>, under_way: &mut HashMap<i
         return;
     }
     for attempt in &attempts {
+        shared.metrics.deliver.record(Duration::from_millis(u64::try_from(attempt.took_ms).unwrap_or(0)));
         match &attempt.error {
             None => shared.counts.sent.fetch_add(1, Relaxed),
             Some(error) => {

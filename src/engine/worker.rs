@@ -223,6 +223,9 @@ impl Worker<'_> {
         let mut asks = Vec::with_capacity(taken.len());
         for (due, body) in taken {
             self.in_flight.insert(due.id);
+            if due.was_claimed {
+                self.shared.metrics.rescued.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
             asks.extend(self.ask(due, body, counted));
         }
         if asks.is_empty() {
@@ -466,9 +469,14 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
             let came = std::mem::take(&mut *came.lock().expect("no panic while it is held"));
             let rest = again[came.len()..].to_vec();
             ids.truncate(came.len());
-            for (id, came) in came {
+            for ((id, came), won) in came.into_iter().zip(again.iter()) {
                 match came {
-                    Came::Ended(state) => shared.ended(id, state),
+                    Came::Ended(state) => {
+                        if state == State::Done {
+                            shared.metrics.applied(won.received_at);
+                        }
+                        shared.ended(id, state);
+                    }
                     Came::Waits => {}
                     Came::PutBack | Came::Won(_) => shared.failed(id),
                 }

@@ -107,8 +107,8 @@ impl From<Error> for Failure {
             | Error::QueueFull
             | Error::Unavailable(_)
             | Error::OverBudget(_)
-            | Error::Again
-            | Error::LostTransaction(_) => (503, "unavailable"),
+            | Error::LostTransaction(_)
+            | Error::Again => (503, "unavailable"),
             Error::Sqlite(_) if error.is_busy() || error.is_disk_full() => (503, "unavailable"),
             Error::Sqlite(_) => (500, "storage"),
         };

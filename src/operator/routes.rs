@@ -44,6 +44,7 @@ const TABLE: &[Entry] = &[
     // for machines
     open("/healthz", pages::health::alive),
     open("/readyz", pages::health::ready),
+    look("/metrics", pages::health::metrics),
     // for everybody
     open("/style.css", pages::style),
     open("/favicon.svg", pages::icon),

@@ -52,6 +52,8 @@ pub struct Won {
     pub event: Arc<Event>,
     /// The provider's time, or that of receipt.
     pub occurred_at: Millis,
+    /// When it came.
+    pub received_at: Millis,
     /// The event key is ours and ends with the apply.
     pub event_key: Option<String>,
     /// What is to be posted.
@@ -196,6 +198,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         source: source.clone(),
         event: event.clone(),
         occurred_at: event.occurred_at.unwrap_or(due.received_at),
+        received_at: due.received_at,
         event_key,
         plan,
         origin: due.origin,

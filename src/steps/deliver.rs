@@ -7,8 +7,12 @@ use crate::error::Result;
 use crate::event::Millis;
 use crate::providers::signature::{Delivery as Signed, Verifier};
 use crate::retry::DELIVER;
+use crate::source::Source;
+use crate::steps::mail::{self, Mail, Mailed};
 use crate::store::outbox::{Attempt, DueMessage};
 use crate::store::{Store, ledger};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long an endpoint may take to answer.
@@ -26,6 +30,8 @@ pub struct Endpoint {
     pub signer: Option<Verifier>,
     /// Its connections.
     pub agent: ureq::Agent,
+    /// Mails instead of calling.
+    pub mail: Option<Mail>,
 }
 
 /// What is sent: composed from an entry, or as it was written.
@@ -83,7 +89,21 @@ pub fn send(endpoint: &Endpoint, due: &DueMessage, message: &Message) -> Attempt
     let gone = status == Some(410); // the endpoint says that it wants no more of this
     let wait = DELIVER.wait(attempts).max(retry_after.unwrap_or(0));
     let retry_in = (error.is_some() && !gone && !DELIVER.exhausted(attempts)).then_some(wait);
-    Attempt { message: due.id, at, status, took_ms: began.elapsed().as_millis() as i64, error, retry_in }
+    Attempt { message: due.id, at, status, took_ms: began.elapsed().as_millis() as i64, error, retry_in, note: None }
+}
+
+/// Composes and mails it once.
+pub fn send_mail(mail: &Mail, store: &Store, sources: &HashMap<String, Arc<Source>>, due: &DueMessage) -> Attempt {
+    let (at, began) = (clock::wall(), Instant::now());
+    let attempts = due.attempts + 1;
+    let (status, error, again, note) = match mail::send(mail, store, sources, due) {
+        Mailed::Taken(code) => (Some(code), None, false, None),
+        Mailed::Nobody => (None, None, false, Some("nothing was sent: the event has no address".to_owned())),
+        Mailed::NotYet(code, why) => (code, Some(why), !DELIVER.exhausted(attempts), None),
+        Mailed::Never(code, why) => (code, Some(why), false, None),
+    };
+    let retry_in = again.then(|| DELIVER.wait(attempts));
+    Attempt { message: due.id, at, status, took_ms: began.elapsed().as_millis() as i64, error, retry_in, note }
 }
 
 fn post(endpoint: &Endpoint, message: &Message, now: Millis) -> std::result::Result<(u16, Option<Millis>), String> {

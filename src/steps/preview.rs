@@ -79,7 +79,7 @@ pub fn preview(store: &Store, sources: &HashMap<String, Arc<Source>>, id: i64) -
         let why = "the provider's API would be asked first, and what it says would be posted";
         return Ok(Some(ends(State::Received, why)));
     }
-    let prepared = Prepared { due, source: source.clone(), event: Arc::new(event), counted: false };
+    let prepared = Prepared { due, source: source.clone(), event: event.into(), counted: false };
     let found: Arc<Mutex<Option<Result<Preview>>>> = Arc::default();
     let inside = found.clone();
     // Alone: it may run a rule's SQL, which must not take bodies down with it.

@@ -5,13 +5,16 @@
 //! out while a transaction is open.
 
 mod access;
+pub mod alerts;
 pub mod audit;
+pub mod backup;
 pub mod books;
 pub mod check;
 pub mod claims;
 pub mod entities;
 pub mod foreign;
 pub mod gate;
+pub mod health;
 pub mod ledger;
 pub mod listing;
 mod lock;
@@ -21,9 +24,11 @@ mod open;
 pub mod outbox;
 pub mod overview;
 pub mod raw;
+pub mod retain;
 pub mod search;
 pub mod settlement;
 pub mod settlement_view;
+pub mod tail;
 
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
@@ -31,7 +36,7 @@ pub use access::{Access, Beside, Pour};
 use gate::Gate;
 #[cfg(feature = "faults")]
 pub use open::Faulty;
-pub use open::{Lock, Options, SQLITE_OLDEST, beside, open_for_reading};
+pub use open::{Lock, Options, SQLITE_OLDEST, beside, file_system, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

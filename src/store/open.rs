@@ -147,6 +147,8 @@ pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)>
     refuse_other_schema(&conn, path)?;
     let unclean = meta(&conn, "clean_stop")?.as_deref() != Some("1");
     set_meta(&conn, "clean_stop", "0")?;
+    // Into the file itself, so that a copy of it without its log shows what it is.
+    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
     Ok((conn, unclean))
 }
 
@@ -204,7 +206,9 @@ pub fn readers(path: &Path, options: &Options) -> Result<Pools> {
     Ok(Pools { workers: pool(options.readers, 1)?, people: pool(3, 0)? })
 }
 
-/// The pragmas that every writing connection needs; they are of the connection, not of the file. The file must be there.
+/// The pragmas that every writing connection needs; they are of the connection, not of the file. What is deleted or moved
+/// inside a page is overwritten at once (secure_delete = FAST: without one more write), so that erasing a person later
+/// finds no stale copies. The file must be there.
 pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     #[cfg(not(feature = "faults"))]
@@ -218,7 +222,8 @@ pub fn connect(path: &Path, options: &Options) -> Result<Connection> {
     conn.busy_timeout(options.lock_wait)?;
     conn.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA recursive_triggers = ON;
-         PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY",
+         PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY;
+         PRAGMA secure_delete = FAST",
     )?;
     #[cfg(feature = "faults")]
     if options.faulty.synchronous_normal {

@@ -96,6 +96,8 @@ pub struct Attempt {
     pub error: Option<String>,
     /// When to try again; `None` with an error: never, it is dead.
     pub retry_in: Option<Millis>,
+    /// A remark on one that did not fail: there was nobody to send it to.
+    pub note: Option<String>,
 }
 
 /// Notes an attempt and moves the message on.
@@ -104,7 +106,13 @@ pub fn attempted(tx: &Tx, attempt: &Attempt) -> Result<()> {
         .prepare_cached(
             "INSERT INTO postonce_attempts(message, at, status, took_ms, error) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![attempt.message, attempt.at, attempt.status, attempt.took_ms, attempt.error])?;
+        .execute(params![
+            attempt.message,
+            attempt.at,
+            attempt.status,
+            attempt.took_ms,
+            attempt.error.as_ref().or(attempt.note.as_ref())
+        ])?;
     let state = match (&attempt.error, attempt.retry_in) {
         (None, _) => "SENT",
         (Some(_), Some(_)) => "WAITING",
@@ -117,7 +125,7 @@ pub fn attempted(tx: &Tx, attempt: &Attempt) -> Result<()> {
             "UPDATE postonce_outbox SET state = ?2, due_at = ?3, ended_at = ?4, attempts = attempts + 1, last_error = ?5
              WHERE id = ?1 AND state = 'WAITING'",
         )?
-        .execute(params![attempt.message, state, due_at, ended_at, attempt.error])?;
+        .execute(params![attempt.message, state, due_at, ended_at, attempt.error.as_ref().or(attempt.note.as_ref())])?;
     Ok(())
 }
 

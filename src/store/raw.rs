@@ -250,11 +250,13 @@ pub struct Due {
     pub attempts: u32,
     /// It was set aside for something that comes by itself, and this is another look ([`park`]).
     pub parked: bool,
+    /// It was claimed before, and whoever claimed it never finished.
+    pub was_claimed: bool,
 }
 
 const DUE_COLUMNS: &str =
     "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts,
-    r.state = 'PARKED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
+    r.state = 'PARKED', r.state = 'CLAIMED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
 
 fn due_row(row: &Row) -> rusqlite::Result<Due> {
     Ok(Due {
@@ -267,6 +269,7 @@ fn due_row(row: &Row) -> rusqlite::Result<Due> {
         due_at: row.get(6)?,
         attempts: row.get(7)?,
         parked: row.get(8)?,
+        was_claimed: row.get(9)?,
     })
 }
 

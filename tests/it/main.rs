@@ -15,10 +15,12 @@ mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod harness;
 mod inside;
+mod keeping;
 mod latency;
 mod million;
 mod month;
 mod operator;
+mod ops;
 mod plans;
 mod power;
 mod providers;

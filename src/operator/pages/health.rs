@@ -24,11 +24,16 @@ pub(in crate::operator) fn alive(_: &Ask) -> Outcome {
 
 /// Can it take webhooks?
 pub(in crate::operator) fn ready(ask: &Ask) -> Outcome {
-    let view = view(ask)?;
-    Ok(match view.troubles.first() {
-        None => Response::text(200, "ready\n"),
-        Some(_) => Response::text(503, view.troubles.join("\n") + "\n"),
+    Ok(match crate::health::ready(ask.app.shared()) {
+        Ok(()) => Response::text(200, "ready\n"),
+        Err(why) => Response::text(503, why.join("\n") + "\n"),
     })
+}
+
+/// The figures, in the OpenMetrics format.
+pub(in crate::operator) fn metrics(ask: &Ask) -> Outcome {
+    let text = crate::metrics::render(ask.app.shared())?;
+    Ok(Response::new(200).with_header("Content-Type", crate::metrics::CONTENT_TYPE).with_body(text.into_bytes()))
 }
 
 /// How it stands: the shape of `/api/v1/health`.
