@@ -70,7 +70,7 @@ fn a_million_lines_against_a_million_entries() {
                     currency: eur,
                     class: code.class,
                 };
-                let rule = postings::rule("payment", postings::LedgerFacts::default());
+                let rule = postings::rule("payment", postonce::providers::LedgerFacts::default());
                 for n in from..(from + 2000).min(count) {
                     let (reference, amount) = (id("pi", n), 100 + (n % 9000) as i64);
                     let says = Says::Money { amount, currency: eur, secondary: false };
