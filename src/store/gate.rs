@@ -443,6 +443,9 @@ impl Writer {
             .and_then(|mut commit| commit.execute([]))
             .map_err(|e| whole(&self.names, e.into()))?;
         fault::point("after_commit");
+        if !intake.is_empty() {
+            fault::point("after_keep");
+        }
         Ok(((ids, results), ran))
     }
 

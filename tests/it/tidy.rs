@@ -139,6 +139,7 @@ const LINES_MAX: usize = 720;
 const LONG: &[(&str, &str)] = &[
     ("src/providers/interpret/grammar.rs", "one grammar, read from top to bottom"),
     ("src/providers/interpret/tests.rs", "one table of bodies and what they mean"),
+    ("src/steps/settle.rs", "one run, from the report to its repairs"),
     ("tests/it/cases_money.rs", "one table of cases"),
 ];
 
