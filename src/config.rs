@@ -136,7 +136,8 @@ pub struct SourceConfig {
     /// Post amounts that the signature does not cover, without confirming them by a fetch?
     #[serde(default)]
     pub trust_unsigned_fields: bool,
-    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts.
+    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts
+    /// (`key:` where the key is the user).
     #[serde(default)]
     pub api_key: Option<Spanned<String>>,
     /// Another address of the provider's API (a proxy, a test double).
@@ -223,6 +224,8 @@ pub struct SettlementConfig {
     pub report: Option<String>,
     /// The zone of the provider's days, `Europe/Berlin`; absent: what the provider's file says, or UTC.
     pub zone: Option<String>,
+    /// The zone of times in report files that do not name it, where the account has another than the provider's usual one.
+    pub report_zone: Option<String>,
     /// How many days before the last are looked at again.
     pub again_days: u32,
     /// Hours after which an entry that is in no report goes to a person; absent: what the provider's file says.
@@ -252,6 +255,7 @@ impl Default for SettlementConfig {
             at: "13:00".into(),
             report: None,
             zone: None,
+            report_zone: None,
             again_days: 7,
             grace_h: None,
             grace_kind_h: BTreeMap::new(),
@@ -494,22 +498,13 @@ pub struct AlertRules {
     pub outbox_lag_s: i64,
     /// Seconds that an event may wait to be applied.
     pub apply_lag_s: i64,
-    /// Hours without an event, by source: only the sources named here are watched.
-    pub silence_hours: BTreeMap<String, u32>,
     /// Minutes between two looks at the same trouble before it is told again; doubled each time, up to a day.
     pub repeat_minutes: u32,
 }
 
 impl Default for AlertRules {
     fn default() -> AlertRules {
-        AlertRules {
-            rejected: 20,
-            disk_free_mb: 1024,
-            outbox_lag_s: 900,
-            apply_lag_s: 300,
-            silence_hours: BTreeMap::new(),
-            repeat_minutes: 60,
-        }
+        AlertRules { rejected: 20, disk_free_mb: 1024, outbox_lag_s: 900, apply_lag_s: 300, repeat_minutes: 60 }
     }
 }
 

@@ -257,13 +257,7 @@ impl Worker<'_> {
                     return Err(Ask::End(due.id, State::Dead, "its bytes are past their retention".into()));
                 }
             };
-            if due.item == 0
-                && events.len() == 1
-                && let Some(event) = events.pop()
-            {
-                return Ok(Read::Event(Box::new(event)));
-            }
-            let read = read::one(&events, due.item);
+            let read = read::one(&mut events, due.item);
             if events.len() > 1 {
                 self.last_read = Some(LastRead { body: due.body, events });
             }

@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn money_has_the_decimals_of_its_currency_and_its_thousands_apart() {
-        assert_eq!(money_text(128_400_50, "EUR"), "128,400.50 EUR");
+        assert_eq!(money_text(12_840_050, "EUR"), "128,400.50 EUR");
         assert_eq!(money_text(-5, "USD"), "−0.05 USD");
         assert_eq!(money_text(1_000_000, "JPY"), "1,000,000 JPY");
         assert_eq!(money_text(8000, "KWD"), "8.000 KWD");

@@ -22,6 +22,8 @@ pub struct Plan {
     pub pull: Option<String>,
     /// The zone of its days.
     pub zone: TimeZone,
+    /// The zone of times in its report files, where it is not what the provider's file says.
+    pub report_zone: Option<String>,
     /// How many days are looked at again.
     pub again_days: u32,
     /// The settled currency of files that do not say it.
@@ -89,6 +91,9 @@ impl Plan {
                 None
             }
         });
+        if let Some(zone) = config.report_zone.as_ref().filter(|zone| TimeZone::get(zone).is_err()) {
+            fault(format!("report_zone {zone:?} is not known"), "report_zone = \"Europe/Berlin\"");
+        }
         let access = Access {
             base: source.api_base.clone(),
             user,
@@ -98,13 +103,23 @@ impl Plan {
             page_size: config.page_size,
             currency,
         };
-        let SettlementConfig { enabled, again_days, account, grace_h, grace_kind_h, not_ours, silent_after_h, .. } =
-            config;
+        let SettlementConfig {
+            enabled,
+            report_zone,
+            again_days,
+            account,
+            grace_h,
+            grace_kind_h,
+            not_ours,
+            silent_after_h,
+            ..
+        } = config;
         Plan {
             daily: enabled && api_key.is_some() && pull.is_some(),
             at_minute,
             pull,
             zone,
+            report_zone,
             again_days,
             currency,
             account,

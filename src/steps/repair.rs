@@ -12,7 +12,7 @@ use crate::settlement::told::{self, Told};
 use crate::source::Source;
 use crate::store::raw::{self, NewRaw, Origin, StoredBody};
 use crate::store::settlement::discrepancies::{self, NewDiscrepancy, SETTLEMENT};
-use crate::store::settlement::feed::{self, Fees};
+use crate::store::settlement::feed::{self, Seen};
 use crate::store::settlement::reports::{self, StoredLine};
 use crate::store::settlement::runs::{self, NewSettled};
 use crate::store::settlement::{self as tables};
@@ -86,7 +86,7 @@ pub(super) fn after(
     ask: &Ask,
     (book, run, report): (i64, i64, i64),
     verdicts: &[Verdict],
-    fees: &Fees,
+    seen: &Seen,
 ) -> Result<Handed> {
     let mut handed = Handed::default();
     missing(access, source, ask, (book, run), verdicts, &mut handed)?;
@@ -96,8 +96,8 @@ pub(super) fn after(
     access.read(|conn| {
         for one in verdicts.iter().filter(|v| v.theirs) {
             let late_fee = one.bucket == Bucket::Matched
-                && fees.lines.binary_search(&one.item).is_ok()
-                && !fees.known.contains(&one.partner);
+                && seen.fee_lines.binary_search(&one.item).is_ok()
+                && !seen.fee_known.contains(&one.partner);
             if one.bucket != Bucket::ProviderOnly && !late_fee {
                 continue;
             }

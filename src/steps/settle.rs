@@ -375,7 +375,7 @@ fn read_file<'r>(
     let Spec::File(name, rules) = spec else { return Err(Stop::Invalid("a list is not a file".into())) };
     let sha256 = sha256_of(&mut file).map_err(|e| Stop::Failed(no_file(&path, &e)))?;
     let mut scratch = Scratch::open(access.path())?;
-    let zone = source.settlement.zone.iana_name().filter(|name| *name != "UTC").map(str::to_owned);
+    let zone = source.settlement.report_zone.clone();
     let options = ReadOptions { currency: source.settlement.currency, zone };
     let summary = report::read::<Stop>(rules, BufReader::new(&file), &options, &mut |line| {
         scratch.add(&line)?;
@@ -454,14 +454,14 @@ impl One<'_> {
             settled_only: spec.settled_only(),
         };
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(report.rows as usize + 64);
-        let fees = feed::score(&conn, &scope, &mut |scored| {
+        let seen = feed::score(&conn, &scope, &mut |scored| {
             if verdicts.len() % 50_000 == 0 {
                 (self.ask.progress)("compared", verdicts.len() as u64);
             }
             verdicts.extend(verdict(scored));
             Ok(())
         })?;
-        self.look_closer(&conn, &mut verdicts)?;
+        self.look_closer(&conn, &seen, &mut verdicts)?;
         let expected = feed::expected(&conn, &scope)?;
         let counts = self.judge(&conn, &verdicts, &report, expected, spec)?;
         conn.execute_batch("COMMIT").map_err(Error::from)?;
@@ -486,7 +486,7 @@ impl One<'_> {
         self.access.write(move |tx| runs::complete(tx, run, &done))?;
 
         let opened_differences = self.note(&verdicts)?;
-        let handed = repair::after(self.access, self.source, self.ask, (self.book, run, report.id), &verdicts, &fees)?;
+        let handed = repair::after(self.access, self.source, self.ask, (self.book, run, report.id), &verdicts, &seen)?;
         let opened_missing = repair::follow_up(self.access, self.source, self.ask, self.book, &handed.raw_events)?;
         let (repaired, posted) = (handed.repaired, handed.posted);
         self.close_over(&verdicts)?;
@@ -531,8 +531,9 @@ impl One<'_> {
         }
     }
 
-    /// What the comparison alone cannot know: what is parked, and totals that a later one took over.
-    fn look_closer(&self, conn: &rusqlite::Connection, verdicts: &mut [Verdict]) -> Go<()> {
+    /// What the comparison alone cannot know: what is parked, two entries that one line names, totals that a later one
+    /// took over.
+    fn look_closer(&self, conn: &rusqlite::Connection, seen: &feed::Seen, verdicts: &mut [Verdict]) -> Go<()> {
         if verdicts.iter().any(|v| v.bucket == Bucket::MissingOurs) {
             let waiting = tables::waiting_bodies(conn, &self.source.name, 2000)?;
             for one in verdicts.iter_mut().filter(|v| v.bucket == Bucket::MissingOurs && !waiting.is_empty()) {
@@ -543,6 +544,10 @@ impl One<'_> {
         }
         let lone = |v: &&mut Verdict| matches!(v.bucket, Bucket::InTransit | Bucket::MissingTheirs);
         for one in verdicts.iter_mut().filter(lone) {
+            if let Some(line) = seen.also.get(&one.item) {
+                (one.bucket, one.partner, one.rule) = (Bucket::DuplicateOurs, *line, Some(Rule::KindAlias));
+                continue;
+            }
             if let Some(line) = feed::later_total(conn, self.book, one.item)? {
                 (one.bucket, one.partner, one.rule) = (Bucket::Matched, line, Some(Rule::LineRef));
             }

@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod listing;
 mod lock;
 pub mod messages;
+pub mod neighbours;
 pub mod once;
 mod open;
 pub mod outbox;

@@ -17,6 +17,8 @@ mod harness;
 mod inside;
 mod keeping;
 mod latency;
+mod million;
+mod month;
 mod operator;
 mod ops;
 mod plans;

@@ -215,3 +215,136 @@ fn three_lost_webhooks_in_a_hundred_are_found_fetched_and_posted_once() {
     assert_eq!(server.count("SELECT count(*) FROM postonce_discrepancies WHERE state <> 'RESOLVED'"), 0);
     server.check();
 }
+
+#[test]
+fn history_is_brought_in_without_receipts_and_the_next_run_finds_nothing() {
+    let provider = Provider::start();
+    let (start, day) = yesterday();
+    for n in 0..44 {
+        provider.has(n, start + n as i64 * 1_000_000, 2000 + n as i64, 40);
+    }
+    let text = config(&provider.base) + "[[deliver]]\nname = \"app\"\nurl = \"http://127.0.0.1:9/\"\n";
+    let server = setup(&text).start();
+    // nine days of silence come to more than may be repaired without a person
+    let (code, refused) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, refused["state"].as_str()), (1, Some("INVALID")), "{refused}");
+    assert!(refused["reason"].as_str().unwrap().contains("44 of 44 lines are not in our ledger"), "{refused}");
+    assert_eq!(server.count("SELECT count(*) FROM postonce_raw_events"), 0, "nothing is posted, nothing corrected");
+
+    let (code, imported) = settle(&server, &["import", "--since", &day]);
+    assert_eq!(
+        (code, imported["imported"].as_i64(), imported["run"]["open"].as_i64()),
+        (0, Some(44), Some(0)),
+        "{imported}"
+    );
+    assert_eq!(imported["run"]["buckets"], json!({"matched": 44}));
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 44);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_outbox"), 0, "no receipts for what is history");
+    let (_, again) = settle(&server, &["import", "--since", &day]);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 44, "{again}");
+    let (code, run) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, run["found"].as_i64(), run["buckets"].clone()), (0, Some(0), json!({"matched": 44})), "{run}");
+    // a webhook that comes after all, under its other name, is a repeat
+    server.send("stripe", &webhook(3, start, 2003));
+    server.settled();
+    assert_eq!(server.states().last().unwrap().0, "DUPLICATE");
+    server.check();
+}
+
+#[test]
+fn what_a_person_decides_needs_a_note_and_is_written_down() {
+    let provider = Provider::start();
+    let server = setup(&config(&provider.base)).start();
+    let (start, day) = yesterday();
+    for n in 0..6 {
+        provider.has(n, start + n as i64 * 1000, 900, 0);
+        server.send("stripe", &webhook(n, start + n as i64 * 1000, if n == 2 { 800 } else { 900 }));
+    }
+    server.settled();
+    let (code, run) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, run["buckets"].clone()), (1, json!({"amount_differs": 1, "matched": 5})), "{run}");
+    assert_eq!(server.run(&["reconcile", "show", &run["run"].to_string()]).0, 1);
+    let listed = server.list(&["discrepancies", "list"]);
+    assert_eq!(
+        (&listed[0]["class"], &listed[0]["our_amount"], &listed[0]["their_amount"]),
+        (&json!("AMOUNT_DIFFERS"), &json!(800), &json!(900))
+    );
+    let id = listed[0]["id"].to_string();
+    assert_eq!(server.run(&["discrepancies", "assign", &id, "mira", "--by", "joe"]).0, 0);
+    let bare = server.run(&["discrepancies", "resolve", &id, "--as", "accepted", "--note", " ", "--by", "mira"]);
+    assert_eq!(bare.0, 3, "{}", bare.1);
+    assert_eq!(server.run(&["discrepancies", "resolve", &id, "--as", "forgotten", "--note", "x", "--by", "mira"]).0, 3);
+    // while it is open its evidence stays
+    let db = rusqlite::Connection::open(server.database()).unwrap();
+    let erase = "UPDATE postonce_bodies SET body = NULL WHERE id = (SELECT j.raw_event FROM postonce_journal j JOIN postonce_discrepancies d ON d.entry = j.id)";
+    assert!(db.execute(erase, []).unwrap_err().to_string().contains("evidence"));
+    let done = server.run(&[
+        "discrepancies",
+        "resolve",
+        &id,
+        "--as",
+        "provider-error",
+        "--note",
+        "they mended it",
+        "--by",
+        "mira",
+    ]);
+    assert_eq!(done.0, 0, "{}", done.1);
+    assert_eq!(db.execute(erase, []).unwrap(), 1);
+    assert_eq!(server.run(&["discrepancies", "list"]).0, 0);
+    let shown = server.list(&["discrepancies", "show", &id]);
+    let log: Vec<&str> = shown[0]["log"].as_array().unwrap().iter().map(|l| l["to_state"].as_str().unwrap()).collect();
+    assert_eq!(log, ["OPEN", "ASSIGNED", "RESOLVED"]);
+    for sql in [
+        "DELETE FROM postonce_discrepancy_log",
+        "UPDATE postonce_discrepancy_log SET note = 'x'",
+        "DELETE FROM postonce_discrepancies",
+    ] {
+        assert!(db.execute(sql, []).is_err(), "{sql}");
+    }
+    server.check();
+}
+
+#[test]
+fn a_wrong_key_is_for_a_person_and_changes_nothing() {
+    let provider = Provider::start();
+    provider.shelf.lock().unwrap().status = Some(401);
+    let server = setup(&config(&provider.base)).start();
+    let (_, day) = yesterday();
+    let (code, run) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, run["state"].as_str()), (1, Some("INVALID")), "{run}");
+    assert!(provider.called("/v1/balance_transactions") >= 1);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_raw_events"), 0);
+}
+
+#[test]
+fn a_server_settles_every_day_by_itself_and_asks_for_what_it_slept_through() {
+    let provider = Provider::start();
+    let (start, day) = yesterday();
+    for n in 0..3 {
+        provider.has(n, start + n as i64 * 1000, 700, 0);
+    }
+    let text = config(&provider.base).replace("enabled = false", "at = \"00:00\"");
+    let server = setup(&text).start();
+    server.wait_for("SELECT count(*) = 2 FROM postonce_runs WHERE state = 'COMPLETED'");
+    server.settled();
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 3);
+    assert_eq!(server.count(&format!("SELECT found FROM postonce_runs WHERE again = 0 AND day = '{day}'")), 3);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_runs WHERE again = 1"), 1, "and all that is open");
+    server.stop();
+
+    // an hour of sleep, in which one event was sent
+    let db = rusqlite::Connection::open(server.database()).unwrap();
+    db.execute("UPDATE postonce_meta SET value = value - 3600000 WHERE key = 'alive_at'", []).unwrap();
+    drop(db);
+    let at = now() - 600_000;
+    let event: Value = serde_json::from_str(&webhook(9, at, 4200)).unwrap();
+    provider.shelf.lock().unwrap().events.push(event);
+    let server = server.restart();
+    server.wait_for("SELECT count(*) = 4 FROM postonce_journal WHERE kind = 'payment'");
+    assert_eq!(server.count("SELECT count(*) FROM postonce_runs"), 2, "no day runs twice");
+    server.send("stripe", &webhook(9, at, 4200));
+    server.settled();
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 4);
+    server.check();
+}

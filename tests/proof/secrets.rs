@@ -25,7 +25,7 @@ fn forms() -> Vec<Vec<u8>> {
         forms.push(hex::encode(&decoded).into_bytes());
         forms.push(format!("{:?}", &decoded[..8]).trim_end_matches(']').as_bytes().to_vec());
         forms.push(decoded);
-        forms.push(text[6..].as_bytes().to_vec());
+        forms.push(text.as_bytes()[6..].to_vec());
     }
     forms.push(b"PLANTED".to_vec());
     forms

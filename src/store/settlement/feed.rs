@@ -9,7 +9,7 @@ use crate::settlement::matching::{Around, MatchError, Ours, Scored, Theirs, comp
 use crate::store::claims;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What is compared.
@@ -85,13 +85,15 @@ const ENTRY: &str =
 /// No line, but settled all the same: a person accepted it.
 const ACCEPTED: i64 = -1;
 
-/// What the feed saw of fees, so that those that were not known can be posted.
+/// What the feed saw on its way: fees, so that those that were not known can be posted, and lines that name two entries.
 #[derive(Default)]
-pub struct Fees {
+pub struct Seen {
+    /// The line by the second entry that it names.
+    pub also: HashMap<i64, i64>,
     /// Lines that tell a fee, in order.
-    pub lines: Vec<i64>,
+    pub fee_lines: Vec<i64>,
     /// Entries whose fee is posted.
-    pub known: HashSet<i64>,
+    pub fee_known: HashSet<i64>,
 }
 
 struct Feed<'a> {
@@ -99,7 +101,7 @@ struct Feed<'a> {
     scope: &'a Scope<'a>,
     words: Words,
     extras: Extras,
-    fees: RefCell<Fees>,
+    seen: RefCell<Seen>,
 }
 
 impl Feed<'_> {
@@ -128,7 +130,7 @@ impl Feed<'_> {
             .ok_or_else(|| Error::Apply(format!("entry {id} has an unknown currency {currency}")))?;
         let fee = if self.extras.fees { fee_of(self.conn, self.scope.book, kind, &name)? } else { None };
         if fee.is_some() {
-            self.fees.borrow_mut().known.insert(id);
+            self.seen.borrow_mut().fee_known.insert(id);
         }
         let settled: bool = r.get(8)?;
         let (from, to) = self.scope.window;
@@ -210,20 +212,23 @@ impl Feed<'_> {
 }
 
 /// Compares a report with the ledger; every item of the scope goes to `emit` once.
-pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> Result<()>) -> Result<Fees> {
+pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> Result<()>) -> Result<Seen> {
     let any = |kind: &str| -> Result<bool> {
         Ok(conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_claims WHERE book = ?1 AND kind = ?2)")?
             .query_row(params![scope.book, kind], |r| r.get(0))?)
     };
     let extras = Extras { corrections: any("correction")?, fees: any("fee")? };
-    let feed = Feed { conn, scope, words: Words(RefCell::default()), extras, fees: RefCell::default() };
+    let feed = Feed { conn, scope, words: Words(RefCell::default()), extras, seen: RefCell::default() };
     let mut lines = reports::sorted_statement(conn)?;
     let theirs = reports::sorted(&mut lines, scope.report)?.map(|line| {
         let line = line?;
         let with = feed.settled_with(&line)?;
         if line.fee != 0 && line.gross != 0 {
-            feed.fees.borrow_mut().lines.push(line.id);
+            feed.seen.borrow_mut().fee_lines.push(line.id);
+        }
+        if let Some(second) = line.also {
+            feed.seen.borrow_mut().also.insert(second, line.id);
         }
         Ok(feed.line(line, with, true))
     });
@@ -262,9 +267,9 @@ pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> R
         MatchError::Feed(e) => e,
         unsorted => Error::Apply(unsorted.to_string()),
     })?;
-    let mut fees = feed.fees.into_inner();
-    fees.lines.sort_unstable();
-    Ok(fees)
+    let mut seen = feed.seen.into_inner();
+    seen.fee_lines.sort_unstable();
+    Ok(seen)
 }
 
 /// How many entries the window expects: what a run of any size must have scored.
