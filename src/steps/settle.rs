@@ -19,7 +19,7 @@ use crate::store::settlement::feed::{self, Scope};
 use crate::store::settlement::reports::{self, NewReport, Scratch};
 use crate::store::settlement::runs::{self, Completed, NewItem, NewRun, NewSettled};
 use crate::store::settlement::{self as tables};
-use crate::store::{Access, Book, Lock, open_for_reading};
+use crate::store::{Access, Book, Lock, begin_long_read, open_for_reading};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -440,7 +440,7 @@ impl One<'_> {
         *kept = Some(report.id);
         let (from, to) = self.window;
         let conn = open_for_reading(self.access.path())?;
-        conn.execute_batch("PRAGMA cache_size = -16000; BEGIN").map_err(Error::from)?;
+        begin_long_read(&conn)?;
         let plan = &self.source.settlement;
         let scope = Scope {
             book: self.book,

@@ -264,6 +264,11 @@ pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<
     Ok(value)
 }
 
+/// Begins a read of one snapshot that looks at much of the file, on a connection of its own.
+pub fn begin_long_read(conn: &Connection) -> Result<()> {
+    Ok(conn.execute_batch("PRAGMA cache_size = -16000; BEGIN")?)
+}
+
 /// A value of the table of facts about the file itself.
 pub fn meta(conn: &Connection, key: &str) -> Result<Option<String>> {
     Ok(conn.query_row("SELECT value FROM postonce_meta WHERE key = ?1", [key], |r| r.get(0)).optional()?)

@@ -32,9 +32,7 @@ fn killed_at_each_point_nothing_is_lost_and_nothing_doubled() {
         let setup = Setup::new().deliver(&app);
         let server = setup.clone().crash(point).start();
         let body = stripe::charge("evt_1", "pi_1", 4999);
-        let headers = crate::harness::sign("stripe", crate::harness::SECRET, body.as_bytes(), &[]);
-        let answer = crate::harness::Wire::to(server.public).try_post("/webhooks/stripe", &headers, body.as_bytes());
-        let acknowledged = answer.is_ok_and(|a| a.status == 200);
+        let acknowledged = server.send_to_its_death("stripe", &body);
         server.wait_for_crash(point);
         let server = server.restart_with(setup);
         if acknowledged {
@@ -62,7 +60,7 @@ fn killed_between_the_ledger_write_and_the_commit_leaves_only_the_claim() {
     let app = App::start();
     let setup = Setup::new().deliver(&app);
     let server = setup.clone().crash("after_effect").start();
-    server.send("stripe", &stripe::charge("evt_1", "pi_1", 4999)).is(200);
+    server.send_to_its_death("stripe", &stripe::charge("evt_1", "pi_1", 4999));
     server.wait_for_crash("after_effect");
     for nothing in ["postonce_journal", "postonce_postings", "postonce_accounts", "postonce_outbox"] {
         assert_eq!(server.count(&format!("SELECT count(*) FROM {nothing}")), 0, "{nothing}");
@@ -130,8 +128,7 @@ fn a_body_that_kills_the_process_while_it_is_read_ends_dead() {
     }
     let setup = Setup::new().crash("before_read");
     let server = setup.clone().start();
-    let body = stripe::charge("evt_1", "pi_1", 100);
-    server.send("stripe", &body).is(200);
+    server.send_to_its_death("stripe", &stripe::charge("evt_1", "pi_1", 100));
     server.wait_for_crash("before_read");
     let mut starts = 1;
     let server = eventually("the server survives its poison", || {
