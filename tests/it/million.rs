@@ -132,7 +132,7 @@ fn a_million_lines_against_a_million_entries() {
                 kept.unwrap();
                 waits.lock().unwrap().push(sent.elapsed());
             });
-            let _ = engine_of.store.gate().keep(Intake { raw, done });
+            engine_of.store.gate().keep(Intake { raw, done });
             std::thread::sleep(Duration::from_millis(5));
         }
     });
