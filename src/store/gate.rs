@@ -597,6 +597,10 @@ impl Writer {
         }
         // A write that changes nothing but must reach the disk: the proof that it takes writes again.
         set_meta(&conn, "clean_stop", "0")?;
+        // A log that filled the disk gives its room back before anything else asks for it.
+        let _ = lock::within(Duration::from_millis(100), || {
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))
+        });
         let readers = open::readers(&self.path, &self.options)?;
         *self.readers.write().expect("no panic while it is held") = Some(readers);
         Ok(conn)
