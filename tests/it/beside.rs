@@ -75,7 +75,9 @@ fn agree(server: &Server, acknowledged: u64) {
     );
     assert_eq!(count("SELECT count(*) FROM postonce_journal"), acknowledged as i64, "events posted");
     assert_eq!(count("SELECT sum(credits) FROM users"), acknowledged as i64 * 7, "credits in all");
-    assert_eq!(count("SELECT count(*) FROM visits"), count("SELECT sum(visits) FROM users"), "the app's own rows");
+    // In one statement: the app goes on writing.
+    let adds_up = "SELECT (SELECT count(*) FROM visits) = (SELECT sum(visits) FROM users)";
+    assert_eq!(count(adds_up), 1, "the app's own rows");
     server.check();
 }
 
