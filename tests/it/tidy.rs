@@ -140,6 +140,7 @@ const LONG: &[(&str, &str)] = &[
     ("src/providers/interpret/grammar.rs", "one grammar, read from top to bottom"),
     ("src/providers/interpret/tests.rs", "one table of bodies and what they mean"),
     ("src/steps/settle.rs", "one run, from the report to its repairs"),
+    ("tests/it/harness.rs", "what all tests stand on, in one place"),
     ("tests/it/cases_money.rs", "one table of cases"),
 ];
 
@@ -156,7 +157,7 @@ fn no_file_is_too_long() {
 }
 
 /// A load has a pace, and a death its moment: these are no waits for a fact.
-const PACES: &[&str] = &["tests/it/harness.rs", "tests/it/beside.rs"];
+const PACES: &[&str] = &["tests/it/harness.rs", "tests/it/beside.rs", "tests/it/million.rs"];
 
 #[test]
 fn tests_wait_for_facts_and_never_sleep() {
