@@ -660,6 +660,24 @@ impl Writer {
             if !matches!(folded, Ok(0)) {
                 log::warn!("the log could not be folded into the file at the stop: {folded:?}");
             }
+            drop(conn);
+            self.leave_one_file();
+        }
+    }
+}
+
+impl Writer {
+    /// SQLite removes the log when the last connection closes. A reader that was still busy closes a moment after us.
+    fn leave_one_file(&self) {
+        let log = open::beside(&self.path, "-wal");
+        for _ in 0..40 {
+            if !log.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(25));
+            if let Ok(conn) = open::connect(&self.path, &self.options) {
+                let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0));
+            }
         }
     }
 }
