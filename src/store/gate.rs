@@ -670,8 +670,8 @@ impl Writer {
     /// SQLite removes the log when the last connection closes. A reader that was still busy closes a moment after us.
     fn leave_one_file(&self) {
         let log = open::beside(&self.path, "-wal");
-        for _ in 0..40 {
-            if !log.exists() {
+        for _ in 0..20 {
+            if !log.exists() || Identity::of(&self.path) != self.file {
                 return;
             }
             std::thread::sleep(Duration::from_millis(25));
