@@ -51,7 +51,8 @@ pub(super) fn parked_as(conn: &Connection, line: i64, waiting: &[(i64, Vec<u8>)]
 /// A name found inside a body counts only when it does not go on: pi_1 is not pi_12.
 fn whole(body: &[u8], at: usize, len: usize) -> bool {
     let word = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
-    !word(body.get(at + len)) && !(at > 0 && word(body.get(at - 1)))
+    let before = at.checked_sub(1).and_then(|at| body.get(at));
+    !word(body.get(at + len)) && !word(before)
 }
 
 /// Opens discrepancies, a few at a time; gives how many are new.

@@ -35,6 +35,9 @@ const ROWS: usize = 500;
 const REPAIR_LEAST: i64 = 20;
 const REPAIR_SHARE: i64 = 20; // a twentieth
 
+/// The control total is summed for reports of up to so many lines.
+const CONTROL_MOST: i64 = 100_000;
+
 /// What to compare, and how patiently.
 pub struct Ask<'a> {
     /// `[start, end)` and its last day; `None`: yesterday, or the days that the file holds.
@@ -455,7 +458,7 @@ impl One<'_> {
         };
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(report.rows as usize + 64);
         let seen = feed::score(&conn, &scope, &mut |scored| {
-            if verdicts.len() % 50_000 == 0 {
+            if verdicts.len().is_multiple_of(50_000) {
                 (self.ask.progress)("compared", verdicts.len() as u64);
             }
             verdicts.extend(verdict(scored));
@@ -490,6 +493,7 @@ impl One<'_> {
         let opened_missing = repair::follow_up(self.access, self.source, self.ask, self.book, &handed.raw_events)?;
         let (repaired, posted) = (handed.repaired, handed.posted);
         self.close_over(&verdicts)?;
+        let opened_control = if report.rows <= CONTROL_MOST { self.control()? } else { 0 };
         log::info!(
             "settlement of {} for {}: {} lines, {} entries, found {found}, {from}..{to}",
             self.source.name,
@@ -508,7 +512,7 @@ impl One<'_> {
             found,
             repaired,
             posted,
-            opened: opened_differences + handed.opened + opened_missing,
+            opened: opened_differences + handed.opened + opened_missing + opened_control,
             open: self.access.read(|conn| discrepancies::open_count(conn, self.book))?,
         })
     }
@@ -742,6 +746,34 @@ impl One<'_> {
             Ok(())
         })?;
         Ok(repair::open_all(self.access, news)?)
+    }
+
+    /// What the matched lines brought to the balance against what our clearing account moved for them: it sees what no
+    /// comparison of amounts can (a tax or a fee that is booked elsewhere).
+    fn control(&self) -> Go<i64> {
+        let run = self.run;
+        let diff = self.access.read(|conn| runs::control_diff(conn, run))?;
+        if diff.is_empty() {
+            return Ok(0);
+        }
+        let news = diff.iter().map(|(currency, minor)| NewDiscrepancy {
+            book: self.book,
+            class: "CONTROL_TOTAL",
+            kind: "clearing".into(),
+            reference: format!("{} {currency}", self.day),
+            currency: Some(currency.clone()),
+            our_amount: Some(0),
+            their_amount: Some(*minor),
+            entry: None,
+            line: None,
+            raw_event: None,
+            run: Some(run),
+            fixing: false,
+            note: "what the matched lines brought is not what our clearing account moved for them".into(),
+        });
+        let opened = repair::open_all(self.access, news.collect())?;
+        self.access.write(move |tx| runs::control(tx, run, &diff))?;
+        Ok(opened)
     }
 
     /// Closes by itself what is over: an entry that met its line, a movement that came.

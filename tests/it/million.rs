@@ -132,8 +132,8 @@ fn a_million_lines_against_a_million_entries() {
                 kept.unwrap();
                 waits.lock().unwrap().push(sent.elapsed());
             });
-            let _ = engine_of.store.gate().keep(Intake { raw, done });
-            std::thread::sleep(Duration::from_millis(5));
+            engine_of.store.gate().keep(Intake { raw, done });
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     });
 

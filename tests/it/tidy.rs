@@ -134,7 +134,7 @@ fn every_file_says_its_duty_in_at_most_twelve_lines() {
 }
 
 /// Longer than this one loses one's way.
-const LINES_MAX: usize = 720;
+const LINES_MAX: usize = 750;
 /// Longer all the same, with the reason.
 const LONG: &[(&str, &str)] = &[
     ("src/providers/interpret/grammar.rs", "one grammar, read from top to bottom"),

@@ -388,3 +388,31 @@ pub fn days_due(conn: &Connection, source: &str, first: &str, last: &str, tried_
     }
     Ok(due)
 }
+
+/// What the lines that a run matched brought to the balance, less what our clearing account moved for the same entries
+/// with their fees and corrections, by currency, where it is not zero. Pairs in two currencies and running totals are
+/// left out.
+pub fn control_diff(conn: &Connection, run: i64) -> Result<BTreeMap<String, i64>> {
+    let mut statement = conn.prepare_cached(
+        "WITH met AS MATERIALIZED (SELECT l.net, l.currency, j.id AS entry, j.book, j.ref, j.kind FROM postonce_run_items i
+             JOIN postonce_report_lines l ON l.id = i.item AND l.shown_amount IS NULL
+             JOIN postonce_journal j ON j.id = i.partner AND j.currency = l.currency AND instr(j.ref, '@') = 0
+           WHERE i.run = ?1 AND i.side = 'T' AND i.bucket = 'matched'),
+         booked AS (SELECT entry AS id FROM met UNION SELECT f.id FROM met m JOIN postonce_journal f ON f.book = m.book AND f.parent = m.ref
+             AND f.kind IN ('fee', 'correction') AND f.settles = 0 AND f.ref LIKE m.kind || ':%'),
+         moved AS (SELECT a.currency, sum(CASE p.debit WHEN a.id THEN p.amount ELSE -p.amount END) AS ours FROM booked b
+             JOIN postonce_postings p ON p.journal = b.id JOIN postonce_accounts a ON a.id IN (p.debit, p.credit) AND a.code = 'clearing'
+           GROUP BY a.currency)
+         SELECT t.currency, t.theirs - ifnull(moved.ours, 0) FROM (SELECT currency, sum(net) AS theirs FROM met GROUP BY currency) t
+           LEFT JOIN moved ON moved.currency = t.currency WHERE t.theirs <> ifnull(moved.ours, 0)",
+    )?;
+    let rows = statement.query_map([run], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Notes the control total of a run.
+pub fn control(tx: &Tx, run: i64, diff: &BTreeMap<String, i64>) -> Result<()> {
+    let text = serde_json::to_string(diff).unwrap_or_else(|_| "{}".into());
+    tx.conn.prepare_cached("UPDATE postonce_runs SET control_diff = ?2 WHERE id = ?1")?.execute(params![run, text])?;
+    Ok(())
+}
