@@ -6,7 +6,7 @@
 
 use crate::clock;
 use crate::config::{AlertFormat, AlertRules};
-use crate::engine::Shared;
+use crate::engine::{Shared, silence_of};
 use crate::error::Result;
 use crate::event::Millis;
 use crate::source::matches;
@@ -46,21 +46,21 @@ const GROWN_AFTER: Millis = 10 * 60_000;
 const REJECTED_WITHIN: Millis = 5 * 60_000;
 /// A log of this size is not folded in any more.
 const WAL_MAX_MB: u64 = 256;
+const SILENCE_EVERY: Millis = 60_000;
 const DAY: Millis = 24 * 3_600_000;
 
 /// What is remembered between two looks.
 pub struct Watch {
-    began: Millis,
     refused: VecDeque<(Millis, HashMap<String, u64>)>,
-    last_event: HashMap<String, Millis>,
+    silent: Vec<Firing>,
+    silence_at: Millis,
     seen: HashMap<(String, String), Millis>,
 }
 
 impl Watch {
     /// Begins to watch.
-    pub fn begin(shared: &Shared) -> Result<Watch> {
-        let last_event = shared.store.read(health::last_received)?.into_iter().collect();
-        Ok(Watch { began: clock::wall(), refused: VecDeque::new(), last_event, seen: HashMap::new() })
+    pub fn begin() -> Watch {
+        Watch { refused: VecDeque::new(), silent: Vec::new(), silence_at: 0, seen: HashMap::new() }
     }
 
     /// Looks for troubles now.
@@ -116,7 +116,7 @@ impl Watch {
             );
         }
         self.rejected(shared, rules, now, &mut firing);
-        self.silent(shared, rules, now, &mut firing);
+        self.silent(shared, now, &mut firing);
         Ok(firing)
     }
 
@@ -154,28 +154,27 @@ impl Watch {
         self.refused.push_back((now, counts));
     }
 
-    fn silent(&mut self, shared: &Shared, rules: &AlertRules, now: Millis, firing: &mut Vec<Firing>) {
-        for (source, hours) in &rules.silence_hours {
-            let stored = shared.metrics.source(source).and_then(|c| c.last_stored_at());
-            if let Some(at) = stored {
-                self.last_event.insert(source.clone(), at);
+    /// By each source's own history or its configuration; looked at once a minute.
+    fn silent(&mut self, shared: &Shared, now: Millis, firing: &mut Vec<Firing>) {
+        if (now - self.silence_at).abs() >= SILENCE_EVERY {
+            self.silence_at = now;
+            self.silent.clear();
+            for source in shared.sources.values() {
+                let Ok(Some(quiet)) = silence_of(shared, source, now) else { continue };
+                let name = &source.name;
+                self.silent.push(Firing {
+                    kind: "silence",
+                    subject: name.clone(),
+                    count: (now - quiet.since) / 3_600_000,
+                    what: format!(
+                        "source {name}: nothing came since {}; look at the endpoint in the provider's dashboard, it may have \
+                         been switched off",
+                        clock::rfc3339(quiet.since)
+                    ),
+                });
             }
-            let last = self.last_event.get(source).copied();
-            let silent = (now - last.unwrap_or(self.began)) / 3_600_000;
-            if silent < i64::from(*hours) {
-                continue;
-            }
-            let since =
-                last.map_or("for as long as this server runs".to_owned(), |at| format!("since {}", clock::rfc3339(at)));
-            firing.push(Firing {
-                kind: "silence",
-                subject: source.clone(),
-                count: silent,
-                what: format!(
-                    "source {source}: nothing came {since}; look at the endpoint in the provider's dashboard, it may have been switched off"
-                ),
-            });
         }
+        firing.extend(self.silent.iter().cloned());
     }
 
     /// Opens, tells, closes, as of `now` (wall time). Gives how many messages were written.

@@ -91,9 +91,7 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
         }
     });
     fault::point("before_keep");
-    if let Err((unkept, error)) = shared.store.gate().keep(Intake { raw, done }) {
-        (unkept.done)(Err(error));
-    }
+    shared.store.gate().keep(Intake { raw, done });
 }
 
 /// The answer after the effect. What is stored and verified gets a 2xx, unless it failed or is still under way.

@@ -136,7 +136,8 @@ pub struct SourceConfig {
     /// Post amounts that the signature does not cover, without confirming them by a fetch?
     #[serde(default)]
     pub trust_unsigned_fields: bool,
-    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts.
+    /// The provider's API key, by `env:` or `file:`; `user:key` where it has two parts
+    /// (`key:` where the key is the user).
     #[serde(default)]
     pub api_key: Option<Spanned<String>>,
     /// Another address of the provider's API (a proxy, a test double).
@@ -497,22 +498,13 @@ pub struct AlertRules {
     pub outbox_lag_s: i64,
     /// Seconds that an event may wait to be applied.
     pub apply_lag_s: i64,
-    /// Hours without an event, by source: only the sources named here are watched.
-    pub silence_hours: BTreeMap<String, u32>,
     /// Minutes between two looks at the same trouble before it is told again; doubled each time, up to a day.
     pub repeat_minutes: u32,
 }
 
 impl Default for AlertRules {
     fn default() -> AlertRules {
-        AlertRules {
-            rejected: 20,
-            disk_free_mb: 1024,
-            outbox_lag_s: 900,
-            apply_lag_s: 300,
-            silence_hours: BTreeMap::new(),
-            repeat_minutes: 60,
-        }
+        AlertRules { rejected: 20, disk_free_mb: 1024, outbox_lag_s: 900, apply_lag_s: 300, repeat_minutes: 60 }
     }
 }
 

@@ -381,7 +381,7 @@ fn is_select(text: &str) -> bool {
 fn is_type(on: &str) -> bool {
     match on.strip_suffix('*') {
         Some(begin) => begin.contains(['.', '/', ':']),
-        None => !postings::rule(on, postings::LedgerFacts::default()).known && !ENTITY_KINDS.contains(&on),
+        None => !postings::rule(on, crate::providers::LedgerFacts::default()).known && !ENTITY_KINDS.contains(&on),
     }
 }
 

@@ -4,6 +4,7 @@
 //! not this file's business.
 
 use crate::event::Movement;
+use crate::providers::LedgerFacts;
 
 /// An account by its code, and whether it is kept per customer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,16 +61,6 @@ pub const CODES: [Code; 14] = [
     TRANSFERS,
     CREDIT,
 ];
-
-/// What a provider's money looks like in the ledger: the `[ledger]` part of its file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LedgerFacts {
-    /// Paddle, Lemon Squeezy, Polar, Dodo: the provider remits the tax, so it never becomes ours.
-    pub merchant_of_record: bool,
-    /// No event says that a dispute is lost: what is taken is booked as a loss at once, and won back if it is won.
-    pub disputes_end_silently: bool,
-}
 
 /// How a movement of one kind is booked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -46,8 +46,6 @@ pub struct Source {
     pub api_key: Option<String>,
     /// Another address of the provider's API.
     pub api_base: Option<String>,
-    /// What only this source can say of the API's addresses (`shop`, `store`, …).
-    pub api_settings: Settings,
     /// Requests a second that are let in.
     pub rate_limit: Option<u32>,
     /// How it is compared with the provider's report.
@@ -137,7 +135,8 @@ impl Source {
             .map_err(|e| fault(line, format!("source {name}: {e}"), "see `postonce providers show`"))
             .ok();
         let rules = config.effects.iter().map(|effect| Rule::build(loaded, name, effect, faults)).collect();
-        let settlement = Plan::build(loaded, config, &recipe, api_key.as_deref(), faults);
+        let mut settlement = Plan::build(loaded, config, &recipe, api_key.as_deref(), faults);
+        complete(&mut settlement.access, &recipe, api_settings);
         if faults.len() > before {
             return None;
         }
@@ -161,7 +160,6 @@ impl Source {
             trusts_unsigned_fields: config.trust_unsigned_fields,
             api_key,
             api_base: config.api_base.clone(),
-            api_settings,
             rate_limit: config.rate_limit,
             settlement,
             endpoints,
@@ -170,17 +168,24 @@ impl Source {
         })
     }
 
-    /// Who asks the provider's API, and where; `None`: the source has no key. Where the proof has two parts, the key is
-    /// written `user:key` (`client id:secret`).
+    /// Who asks the provider's API, and where; `None`: the source has no key.
     pub fn access(&self, test_mode: bool) -> Option<Access> {
-        let text = self.api_key.as_deref()?;
-        let (user, key) = match self.recipe.api.as_ref().is_some_and(|api| api.auth.has_two_parts()) {
-            true => text.split_once(':').map_or((None, text), |(user, key)| (Some(user.to_owned()), key)),
-            false => (None, text),
-        };
-        let settings = self.api_settings.clone();
-        let base = self.api_base.clone();
-        Some(Access { base, user, key: key.to_owned(), test_mode, settings, ..Access::default() })
+        self.api_key.as_ref()?;
+        Some(Access { test_mode, ..self.settlement.access.clone() })
+    }
+
+    /// Can it confirm, or fetch, what the signature does not cover?
+    pub fn can_confirm(&self) -> bool {
+        let ways = !self.recipe.fetch_object.is_empty() || !self.recipe.fetches.rules.is_empty();
+        self.api_key.is_some() && ways
+    }
+
+    /// What a person can do where the signature does not cover the amount.
+    pub fn what_confirms(&self) -> &'static str {
+        match self.api_key.is_none() && !self.recipe.fetch_object.is_empty() {
+            true => "give the source an api_key, or set trust_unsigned_fields",
+            false => "set trust_unsigned_fields if whoever knows the address and its secret is to be believed",
+        }
     }
 
     /// The way to the provider's API.
@@ -224,6 +229,17 @@ impl Source {
     /// Prepares the rules' statements on the real file; what does not fit it is added to `faults`.
     pub fn check_rules(&self, conn: &Connection, faults: &mut Vec<Fault>) {
         self.rules.iter().for_each(|rule| rule.check(conn, faults));
+    }
+}
+
+/// What the source's options say of the API's addresses, and a key of two parts written as `user:key`.
+fn complete(access: &mut Access, recipe: &Recipe, options: Settings) {
+    for (name, value) in options {
+        access.settings.entry(name).or_insert(value);
+    }
+    let two_parts = recipe.api.as_ref().is_some_and(|api| api.auth.has_two_parts());
+    if let (true, None, Some((user, key))) = (two_parts, &access.user, access.key.split_once(':')) {
+        (access.user, access.key) = (Some(user.to_owned()), key.to_owned());
     }
 }
 

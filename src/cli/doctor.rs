@@ -101,9 +101,9 @@ fn configuration(f: &mut Findings, loaded: &Loaded) {
             for source in &sources {
                 let covers = source.verifier.covers().as_str();
                 let what = format!("{} signs the {covers}", source.recipe.title);
-                let safe = covers == "body" || source.api_key.is_some() || source.trusts_unsigned_fields;
-                let hint = "give it an api_key, so that amounts are confirmed before they are posted";
-                f.say(if safe { Verdict::Ok } else { Verdict::Fail }, &format!("source {}", source.name), what, hint);
+                let safe = covers == "body" || source.can_confirm() || source.trusts_unsigned_fields;
+                let verdict = if safe { Verdict::Ok } else { Verdict::Fail };
+                f.say(verdict, &format!("source {}", source.name), what, source.what_confirms());
             }
             if loaded.config.alert_endpoints.is_empty() {
                 f.say(

@@ -4,6 +4,7 @@
 use super::args::Erase;
 use super::{Done, Outcome, output};
 use crate::error::Error;
+use crate::store::audit::{self, Change};
 use crate::store::{self, retain};
 
 pub(super) fn run(args: &Erase) -> Done {
@@ -34,7 +35,8 @@ pub(super) fn run(args: &Erase) -> Done {
             let entities = retain::erase_entities(tx, account, args.tenant.as_deref())?;
             let done = format!("{bodies} deliveries, {entities} entities");
             let note = args.note.as_ref().map_or(done.clone(), |note| format!("{done}; {note}"));
-            retain::audit(tx, &args.by, "erase", &format!("account {account}"), Some(&note))?;
+            let change = Change { who: args.by.clone(), what: "erase", target: format!("account {account}"), note };
+            audit::write(tx, &change)?;
             Ok(entities)
         })?;
     }

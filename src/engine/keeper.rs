@@ -26,7 +26,7 @@ const BACKUP_PAUSE: Duration = Duration::from_millis(10);
 
 /// Runs until the engine stops.
 pub(super) fn run(shared: &Arc<Shared>, operations: &Operations) {
-    let mut watch = None;
+    let mut watch = Watch::begin();
     let start = clock::steady();
     let (mut look_at, mut retain_at, mut backup_at) = (start, start + RETAIN_FIRST, start);
     while !shared.is_stopping() {
@@ -61,12 +61,8 @@ pub(super) fn run(shared: &Arc<Shared>, operations: &Operations) {
     }
 }
 
-fn look(shared: &Shared, operations: &Operations, watch: &mut Option<Watch>) -> Result<()> {
+fn look(shared: &Shared, operations: &Operations, watch: &mut Watch) -> Result<()> {
     let rules: &AlertRules = &operations.alerts;
-    let watch = match watch {
-        Some(watch) => watch,
-        None => watch.insert(Watch::begin(shared)?),
-    };
     let firing = watch.look(shared, rules)?;
     watch.step(shared, rules, &operations.recipients, firing, clock::wall())?;
     Ok(())

@@ -126,7 +126,16 @@ fn one(shared: &Shared, source: &Source, first: &str, last: &str, again: bool) -
         wake: &|| shared.wake(),
         progress: &|_, _| {},
     };
-    let Settled { state, found, open, .. } = settle::run(&access, source, &ask)?;
+    let Settled { run, state, found, open, reason, .. } = settle::run(&access, source, &ask)?;
+    match state {
+        "INVALID" => {
+            let why = reason.unwrap_or_default();
+            let what = format!("settlement run {run} of {} for {first}..{last} is invalid: {why}", source.name);
+            shared.raise("invalid_run", &source.name, 1, what);
+        }
+        "COMPLETED" => shared.clear("invalid_run", &source.name),
+        _ => {}
+    }
     log::info!("settlement of {} for {first}..{last}: {state}, {found} found, {open} wait for a person", source.name);
     Ok(())
 }

@@ -257,13 +257,7 @@ impl Worker<'_> {
                     return Err(Ask::End(due.id, State::Dead, "its bytes are past their retention".into()));
                 }
             };
-            if due.item == 0
-                && events.len() == 1
-                && let Some(event) = events.pop()
-            {
-                return Ok(Read::Event(Box::new(event)));
-            }
-            let read = read::one(&events, due.item);
+            let read = read::one(&mut events, due.item);
             if events.len() > 1 {
                 self.last_read = Some(LastRead { body: due.body, events });
             }
@@ -466,6 +460,7 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
                 return None;
             }
             let mut ids = ids;
+            fault::point("after_apply");
             let came = std::mem::take(&mut *came.lock().expect("no panic while it is held"));
             let rest = again[came.len()..].to_vec();
             ids.truncate(came.len());

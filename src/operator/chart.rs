@@ -135,11 +135,11 @@ fn draw(days: &[Day]) -> Result<String, Failed> {
                 hatch(&root, left - 1, right + 1, TOP, base)?;
             }
             let mut below = 0;
-            for series_at in 0..CLASSES.len() {
+            for (series_at, (colour, _)) in MARKS.iter().enumerate().take(CLASSES.len()) {
                 let n: i64 = day.found.iter().filter(|(class, _)| series(class) == series_at).map(|(_, n)| n).sum();
                 if n > 0 {
                     let bar = [(left, y(below + n)), (right, y(below))];
-                    root.draw(&Rectangle::new(bar, MARKS[series_at].0.filled()))?;
+                    root.draw(&Rectangle::new(bar, colour.filled()))?;
                     below += n;
                 }
             }

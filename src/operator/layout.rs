@@ -134,7 +134,7 @@ pub(super) fn money_text(minor: i64, code: &str) -> String {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let mut grouped = String::new();
     for (at, digit) in whole.chars().enumerate() {
-        if at > 0 && (whole.len() - at) % 3 == 0 {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -148,7 +148,7 @@ pub(super) fn number(n: i64) -> String {
     let digits = n.unsigned_abs().to_string();
     let mut grouped = if n < 0 { "−".to_owned() } else { String::new() };
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn money_has_the_decimals_of_its_currency_and_its_thousands_apart() {
-        assert_eq!(money_text(128_400_50, "EUR"), "128,400.50 EUR");
+        assert_eq!(money_text(12_840_050, "EUR"), "128,400.50 EUR");
         assert_eq!(money_text(-5, "USD"), "−0.05 USD");
         assert_eq!(money_text(1_000_000, "JPY"), "1,000,000 JPY");
         assert_eq!(money_text(8000, "KWD"), "8.000 KWD");

@@ -13,7 +13,6 @@ pub mod schemes;
 pub mod signature;
 pub mod vectors;
 
-use crate::postings::LedgerFacts;
 use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
 use interpret::tables::Rules;
 use serde::Deserialize;
@@ -83,6 +82,16 @@ pub struct Recipe {
     /// How its money looks in the ledger.
     #[serde(default)]
     pub ledger: LedgerFacts,
+}
+
+/// What a provider's money looks like in the ledger: the `[ledger]` part of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LedgerFacts {
+    /// Paddle, Lemon Squeezy, Polar, Dodo: the provider remits the tax, so it never becomes ours.
+    pub merchant_of_record: bool,
+    /// No event says that a dispute is lost: what is taken is booked as a loss at once, and won back if it is won.
+    pub disputes_end_silently: bool,
 }
 
 /// The answer to a delivery that is kept.

@@ -45,6 +45,7 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
         foreign::limited(tx.conn, tx.apply_budget, || won.source.run_effects(tx, &happening))?;
     }
     messages(tx, won, &posted)?;
+    fault::point("after_effect");
     let waiting: Vec<&Movement> = won.plan.iter().filter_map(Planned::waiting).collect();
     if !waiting.is_empty() {
         return park(tx, won, &waiting);
@@ -52,7 +53,6 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
     if let Some(key) = &won.event_key {
         claims::done(tx, won.book, claims::EVENT, key, won.raw_event, posted.first().and_then(|(id, _)| *id))?;
     }
-    fault::point("after_effect");
     raw::done(tx, won.raw_event, won.fence)?;
     if let Some((EntityState { kind, id, .. }, by)) = superseded {
         raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))?;
@@ -67,7 +67,6 @@ fn park(tx: &Tx, won: &Won, waiting: &[&Movement]) -> Result<State> {
         still |= wait(tx, won.book, movement, won.raw_event)?;
     }
     let why = waits_for(waiting);
-    fault::point("after_effect");
     let ours = match still {
         true => raw::end(tx, won.raw_event, State::Parked, &why, Some(won.fence))?,
         false => raw::put_back(tx, won.raw_event, 0, &why, Some(won.fence))?,

@@ -127,10 +127,10 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         }
     };
     if !source.trusts_unsigned_fields && movements.iter().any(|m| m.unconfirmed) {
+        let hint = source.what_confirms();
         return end(
             State::Parked,
-            "the signature does not cover the amount, and nothing confirms it: give the source an api_key, or set \
-             trust_unsigned_fields",
+            &format!("the signature does not cover the amount, and nothing confirms it: {hint}"),
         );
     }
     let mut stopped = None;

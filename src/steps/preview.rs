@@ -67,7 +67,7 @@ pub fn preview(store: &Store, sources: &HashMap<String, Arc<Source>>, id: i64) -
         return Ok(Some(ends(State::Dead, "its bytes are past their retention")));
     };
     let event = match catch_unwind(AssertUnwindSafe(|| {
-        read::one(&read::events(source, &body, due.origin, due.received_at), due.item)
+        read::one(&mut read::events(source, &body, due.origin, due.received_at), due.item)
     })) {
         Ok(Read::Event(event)) => *event,
         Ok(Read::Batch(items)) => {

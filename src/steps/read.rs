@@ -41,11 +41,11 @@ pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis)
     events
 }
 
-/// What one raw event of a body is: the whole (`item` 0), or the `item`th of a batch.
-pub fn one(events: &[Event], item: u32) -> Read {
-    match (item, events) {
-        (0, [event]) => Read::Event(Box::new(event.clone())),
-        (0, _) => Read::Batch(events.len()),
+/// What one raw event of a body is: the whole (`item` 0), which is taken out, or the `item`th of a batch.
+pub fn one(events: &mut Vec<Event>, item: u32) -> Read {
+    match (item, events.len()) {
+        (0, 1) => Read::Event(Box::new(events.remove(0))),
+        (0, count) => Read::Batch(count),
         (n, _) => Read::Event(Box::new(events.get(n as usize - 1).cloned().unwrap_or_else(|| Event {
             meaning: Meaning::Parked(format!("item {n} is no longer in the batch: the rules changed")),
             ..Event::default()

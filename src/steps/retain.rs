@@ -19,8 +19,8 @@ use std::time::Duration;
 /// Between two writes: intake and applies go first.
 const PAUSE: Duration = Duration::from_millis(20);
 const DAY: Millis = 86_400_000;
-/// Alerts that are over are kept so long.
-const ALERTS_DAYS: i64 = 90;
+/// Alerts that are over, and the figures of each hour, are kept so long.
+const FIGURES_DAYS: i64 = 90;
 
 /// What one run removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -90,8 +90,9 @@ pub fn retain(store: &Store, rules: &config::Retain, stop: &dyn Fn() -> bool) ->
             std::thread::sleep(PAUSE);
         }
     }
-    let before = clock::wall() - ALERTS_DAYS * DAY;
+    let before = clock::wall() - FIGURES_DAYS * DAY;
     store.write(move |tx| retain::remove_alerts(tx, before))?;
+    store.write(move |tx| retain::remove_hours(tx, before))?;
     while !stop() && store.write(retain::give_back)? > 0 {
         std::thread::sleep(PAUSE);
     }

@@ -19,7 +19,7 @@ use crate::store::settlement::feed::{self, Scope};
 use crate::store::settlement::reports;
 use crate::store::settlement::runs::{self, Completed, NewItem, NewRun, NewSettled};
 use crate::store::settlement::{self as tables};
-use crate::store::{Access, Book, Lock};
+use crate::store::{Access, Book, Lock, begin_long_read, open_for_reading};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -211,7 +211,8 @@ impl One<'_> {
         let report = keep_lines(self.access, self.source, self.ask, self.book, self.window, gathered)?;
         *kept = Some(report.id);
         let (from, to) = self.window;
-        let conn = feed::snapshot(self.access.path())?;
+        let conn = open_for_reading(self.access.path())?;
+        begin_long_read(&conn)?;
         let plan = &self.source.settlement;
         let scope = Scope {
             book: self.book,

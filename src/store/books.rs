@@ -12,11 +12,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How long a search without a key may look back.
-const LOOK: Duration = Duration::from_millis(30);
+const LOOK: Duration = Duration::from_millis(20);
 /// Entries of one customer or reference that are followed.
 const FOLLOWED: i64 = 2000;
 /// Sub-accounts that are added up for one line; more are not, and the line says so.
-const ADDED_UP: i64 = 20_000;
+const ADDED_UP: i64 = 5_000;
+/// The same for a moment in the past, where each of them is a sum of its own.
+const ADDED_UP_THEN: i64 = 500;
 
 /// One account with its balance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -108,8 +110,8 @@ impl AccountRow {
     }
 
     /// Takes back what came after the moment, so that the counters are those of then.
-    fn turn_back(&mut self, conn: &Connection, as_of: AsOf) -> Result<()> {
-        let (debits, credits) = moved_after(conn, self.id, as_of)?;
+    fn turn_back(&mut self, conn: &Connection, cut: Cut) -> Result<()> {
+        let (debits, credits) = moved_after(conn, self.id, cut)?;
         self.debits -= debits;
         self.credits -= credits;
         self.weigh();
@@ -117,22 +119,40 @@ impl AccountRow {
     }
 }
 
+/// A moment, as the ledger's keys know it.
+#[derive(Clone, Copy)]
+enum Cut {
+    /// From this entry on.
+    Entry(i64),
+    /// Happened after this.
+    Time(Millis),
+}
+
+impl AsOf {
+    fn cut(self, conn: &Connection) -> Result<Cut> {
+        Ok(match self.clock {
+            Clock::Recorded => Cut::Entry(first_entry_at(conn, self.at + 1)?),
+            Clock::Occurred => Cut::Time(self.at),
+        })
+    }
+}
+
 /// What an account was debited and credited after a moment.
-fn moved_after(conn: &Connection, account: i64, as_of: AsOf) -> Result<(i64, i64)> {
+fn moved_after(conn: &Connection, account: i64, cut: Cut) -> Result<(i64, i64)> {
     let sum = |side: &str| -> Result<i64> {
-        Ok(match as_of.clock {
-            Clock::Recorded => conn
+        Ok(match cut {
+            Cut::Entry(entry) => conn
                 .prepare_cached(&format!(
                     "SELECT ifnull(sum(amount), 0) FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2"
                 ))?
-                .query_row(params![account, first_entry_at(conn, as_of.at + 1)?], |r| r.get(0))?,
-            Clock::Occurred => conn
+                .query_row(params![account, entry], |r| r.get(0))?,
+            Cut::Time(at) => conn
                 .prepare_cached(&format!(
                     "SELECT ifnull(sum(p.amount), 0) FROM postonce_accounts a CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time
                        ON j.book = a.book AND j.occurred_at > ?2
                      CROSS JOIN postonce_postings p ON p.journal = j.id AND p.{side} = a.id WHERE a.id = ?1"
                 ))?
-                .query_row(params![account, as_of.at], |r| r.get(0))?,
+                .query_row(params![account, at], |r| r.get(0))?,
         })
     };
     Ok((sum("debit")?, sum("credit")?))
@@ -151,21 +171,23 @@ pub fn codes(conn: &Connection, as_of: Option<AsOf>) -> Result<Vec<CodeRow>> {
     let codes: Vec<(i64, String)> =
         names.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
     let mut found: Vec<CodeRow> = Vec::new();
+    let cut = as_of.map(|as_of| as_of.cut(conn)).transpose()?;
+    let added_up = if cut.is_some() { ADDED_UP_THEN } else { ADDED_UP };
     for (book, code) in codes {
         let mut statement = conn.prepare_cached(&format!(
             "SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 ORDER BY a.holder, a.currency LIMIT ?3"
         ))?;
-        let mut rows = statement.query(params![book, code, ADDED_UP + 1])?;
+        let mut rows = statement.query(params![book, code, added_up + 1])?;
         let (mut sums, mut read): (Vec<CodeRow>, i64) = (Vec::new(), 0);
         while let Some(r) = rows.next()? {
             let mut account = row(r)?;
             read += 1;
-            if read > ADDED_UP {
+            if read > added_up {
                 sums.iter_mut().for_each(|sum| sum.more = true);
                 break;
             }
-            if let Some(as_of) = as_of {
-                account.turn_back(conn, as_of)?;
+            if let Some(cut) = cut {
+                account.turn_back(conn, cut)?;
             }
             if account.holder.is_none() {
                 found.push(CodeRow { account, customers: 0, more: false });
@@ -214,9 +236,9 @@ pub fn accounts(conn: &Connection, query: &AccountQuery) -> Result<Page<AccountR
     let mut rows: Vec<AccountRow> = rows.collect::<rusqlite::Result<_>>()?;
     let more = rows.len() > query.limit;
     rows.truncate(query.limit);
-    if let Some(as_of) = query.as_of {
+    if let Some(cut) = query.as_of.map(|as_of| as_of.cut(conn)).transpose()? {
         for account in &mut rows {
-            account.turn_back(conn, as_of)?;
+            account.turn_back(conn, cut)?;
         }
     }
     let next = if more { rows.last().map(|a| a.id) } else { None };
@@ -228,7 +250,7 @@ pub fn account(conn: &Connection, id: i64, as_of: Option<AsOf>) -> Result<Option
     let found = conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE a.id = ?1"))?.query_row([id], row).optional()?;
     let Some(mut account) = found else { return Ok(None) };
     if let Some(as_of) = as_of {
-        account.turn_back(conn, as_of)?;
+        account.turn_back(conn, as_of.cut(conn)?)?;
     }
     Ok(Some(account))
 }

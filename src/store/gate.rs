@@ -64,12 +64,17 @@ pub struct Intake {
     pub done: Box<dyn FnOnce(Result<i64>) + Send>,
 }
 
+/// What a job does inside the transaction.
+pub type Work = Box<dyn FnMut(&Tx) -> Result<()> + Send>;
+/// What follows the commit, or its failure; may give the next job.
+pub type Then = Box<dyn FnOnce(Result<()>) -> Option<Job> + Send>;
+
 /// A piece of work that runs inside the writer's transaction, in a savepoint of its own.
 pub struct Job {
     /// May run again when the transaction is lost; has no effect beyond it.
-    pub run: Box<dyn FnMut(&Tx) -> Result<()> + Send>,
+    pub run: Work,
     /// Told the outcome after the commit; may hand over the work that follows.
-    pub done: Box<dyn FnOnce(Result<()>) -> Option<Job> + Send>,
+    pub done: Then,
     /// Runs code that is not ours, in a transaction of its own.
     pub alone: bool,
 }
@@ -148,15 +153,17 @@ impl Gate {
         Gate { intake, jobs, stopping, figures, thread: Mutex::new(Some(thread)) }
     }
 
-    /// Hands over a body; gives it back when the queue is full or the gate has stopped.
-    pub fn keep(&self, intake: Intake) -> std::result::Result<(), (Intake, Error)> {
+    /// Hands over a body. When the queue is full or the gate has stopped, its sender is told so at once.
+    pub fn keep(&self, intake: Intake) {
         if self.stopping.load(Relaxed) {
-            return Err((intake, Error::Unavailable("it is stopping".into())));
+            return (intake.done)(Err(Error::Unavailable("it is stopping".into())));
         }
         match self.intake.try_send(intake) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(intake)) => Err((intake, Error::QueueFull)),
-            Err(TrySendError::Disconnected(intake)) => Err((intake, Error::Unavailable("it has stopped".into()))),
+            Ok(()) => {}
+            Err(TrySendError::Full(intake)) => (intake.done)(Err(Error::QueueFull)),
+            Err(TrySendError::Disconnected(intake)) => {
+                (intake.done)(Err(Error::Unavailable("it has stopped".into())));
+            }
         }
     }
 
@@ -443,6 +450,9 @@ impl Writer {
             .and_then(|mut commit| commit.execute([]))
             .map_err(|e| whole(&self.names, e.into()))?;
         fault::point("after_commit");
+        if !intake.is_empty() {
+            fault::point("after_keep");
+        }
         Ok(((ids, results), ran))
     }
 
@@ -587,6 +597,10 @@ impl Writer {
         }
         // A write that changes nothing but must reach the disk: the proof that it takes writes again.
         set_meta(&conn, "clean_stop", "0")?;
+        // A log that filled the disk gives its room back before anything else asks for it.
+        let _ = lock::within(Duration::from_millis(100), || {
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))
+        });
         let readers = open::readers(&self.path, &self.options)?;
         *self.readers.write().expect("no panic while it is held") = Some(readers);
         Ok(conn)
@@ -645,6 +659,24 @@ impl Writer {
             fault::point("folded");
             if !matches!(folded, Ok(0)) {
                 log::warn!("the log could not be folded into the file at the stop: {folded:?}");
+            }
+            drop(conn);
+            self.leave_one_file();
+        }
+    }
+}
+
+impl Writer {
+    /// SQLite removes the log when the last connection closes. A reader that was still busy closes a moment after us.
+    fn leave_one_file(&self) {
+        let log = open::beside(&self.path, "-wal");
+        for _ in 0..20 {
+            if !log.exists() || Identity::of(&self.path) != self.file {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(25));
+            if let Ok(conn) = open::connect(&self.path, &self.options) {
+                let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0));
             }
         }
     }

@@ -119,13 +119,3 @@ pub fn dead_messages(conn: &Connection) -> Result<Vec<Group>> {
         "SELECT endpoint, count(*), max(id), last_error FROM postonce_outbox WHERE state = 'DEAD' AND raw_event > 0 GROUP BY endpoint",
     )
 }
-
-/// Among the newest events, when each source's last one came, wall time.
-pub fn last_received(conn: &Connection) -> Result<Vec<(String, Millis)>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT s.name, max(r.received_at) FROM (SELECT source, received_at FROM postonce_raw_events ORDER BY id DESC LIMIT 100000) r
-         JOIN postonce_sources s ON s.id = r.source GROUP BY s.name",
-    )?;
-    let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}

@@ -84,17 +84,22 @@ pub enum Which {
     Dead,
 }
 
+/// Waiting messages that are looked through; beyond it those that are due last are not listed.
+const WAITING_MOST: i64 = 5_000;
+
 /// Lists messages, the newest first.
 pub fn list(conn: &Connection, which: Which, before: Option<i64>, limit: usize) -> Result<Page<MessageRow>> {
     let of = match which {
         Which::All => "",
-        Which::Waiting => "due_at IS NOT NULL AND",
-        Which::Dead => "state = 'DEAD' AND",
+        Which::Waiting => {
+            "AND id IN (SELECT id FROM postonce_outbox WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?3)"
+        }
+        Which::Dead => "AND state = 'DEAD'",
     };
     let mut statement = conn.prepare_cached(&format!(
-        "SELECT {COLUMNS} WHERE {of} id < ifnull(?1, 9223372036854775807) ORDER BY id DESC LIMIT ?2"
+        "SELECT {COLUMNS} WHERE ?3 > 0 AND id < ifnull(?1, 9223372036854775807) {of} ORDER BY id DESC LIMIT ?2"
     ))?;
-    let rows = statement.query_map(params![before, limit as i64 + 1], row)?;
+    let rows = statement.query_map(params![before, limit as i64 + 1, WAITING_MOST], row)?;
     let mut rows: Vec<MessageRow> = rows.collect::<rusqlite::Result<_>>()?;
     let more = rows.len() > limit;
     rows.truncate(limit);

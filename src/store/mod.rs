@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod listing;
 mod lock;
 pub mod messages;
+pub mod neighbours;
 pub mod once;
 mod open;
 pub mod outbox;
@@ -261,6 +262,11 @@ pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<
     })?;
     conn.execute_batch("COMMIT")?;
     Ok(value)
+}
+
+/// Begins a read of one snapshot that looks at much of the file, on a connection of its own.
+pub fn begin_long_read(conn: &Connection) -> Result<()> {
+    Ok(conn.execute_batch("PRAGMA cache_size = -16000; BEGIN")?)
 }
 
 /// A value of the table of facts about the file itself.

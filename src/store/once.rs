@@ -154,7 +154,8 @@ mod tests {
     #[test]
     fn work_that_rolls_back_fails_panics_or_breaks_a_constraint_leaves_nothing_and_its_key_free() {
         let mut conn = app();
-        let failures: [fn(&Once<'_>) -> Result<(), ApplyError>; 5] = [
+        type Failing = fn(&Once<'_>) -> Result<(), ApplyError>;
+        let failures: [Failing; 5] = [
             |tx| Ok(tx.sql().execute_batch("ROLLBACK")?),
             |_| Err(ApplyError::Reject("no".into())),
             |_| panic!("oh"),

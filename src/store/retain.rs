@@ -178,6 +178,11 @@ pub fn remove_alerts(tx: &Tx, before: Millis) -> Result<usize> {
     )?)
 }
 
+/// Removes the hourly figures before a time. Gives how many.
+pub fn remove_hours(tx: &Tx, before: Millis) -> Result<usize> {
+    Ok(tx.conn.execute("DELETE FROM postonce_hours WHERE hour < ?1", [before])?)
+}
+
 /// Removes the audit log before a time, after announcing it: the table refuses anything younger. Gives how many.
 pub fn remove_audit(tx: &Tx, before: Millis) -> Result<usize> {
     super::set_meta(tx.conn, "audit_kept_since", &before.to_string())?;
@@ -204,14 +209,6 @@ pub fn give_back(tx: &Tx) -> Result<i64> {
     let mut rows = statement.query([])?;
     while rows.next()?.is_some() {}
     Ok(too_many - PAGE)
-}
-
-/// One change by a person, for the log that is only added to.
-pub fn audit(tx: &Tx, who: &str, what: &str, target: &str, note: Option<&str>) -> Result<()> {
-    tx.conn
-        .prepare_cached("INSERT INTO postonce_audit(at, who, what, target, note) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![tx.now, who, what, target, note])?;
-    Ok(())
 }
 
 // Erasure of a person's data -------------------------------------------------------------------------------------------

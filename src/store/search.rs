@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// How long a search without a key may look back before it gives what it has.
-const LOOK: Duration = Duration::from_millis(30);
+const LOOK: Duration = Duration::from_millis(20);
 /// References of one customer or movement that are followed to their events.
 const FOLLOWED: usize = 2000;
 

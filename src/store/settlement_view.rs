@@ -358,8 +358,11 @@ pub struct LineRow {
     pub payout: Option<String>,
 }
 
+/// A discrepancy with its line and its log.
+pub type Whole = (DiscrepancyRow, Option<LineRow>, Vec<LogRow>);
+
 /// One discrepancy with its line and its log.
-pub fn discrepancy(conn: &Connection, id: i64) -> Result<Option<(DiscrepancyRow, Option<LineRow>, Vec<LogRow>)>> {
+pub fn discrepancy(conn: &Connection, id: i64) -> Result<Option<Whole>> {
     let found = conn
         .prepare_cached(&format!("SELECT {DISCREPANCY} WHERE d.id = ?1"))?
         .query_row([id], discrepancy_row)

@@ -1,7 +1,7 @@
 //! Inside an app: the credit in the app's own table and the record that it was given commit together, or not at all,
 //! whatever the app's code and the app's file are up to.
 
-use crate::harness::{Folder, SECRET, eventually, open_db, stripe};
+use crate::harness::{Answer, Folder, SECRET, Setup, eventually, open_db, stripe};
 use postonce::rusqlite::Connection;
 use postonce::{ApplyError, Builder, Post, Postonce, Reply, Source};
 use serde_json::Value;
@@ -471,4 +471,18 @@ fn a_reader_of_the_app_that_never_ends_slows_no_answer() {
     drop(reader);
     postonce.stop();
     app.agrees();
+}
+
+#[test]
+fn over_http_too_an_answer_after_the_effect_tells_the_result() {
+    let config = "[[source]]\nname = \"stripe\"\nack = \"applied\"\nsecrets = [\"env:SECRET_STRIPE\"]\n";
+    let server = Setup::config(config).env("SECRET_STRIPE", SECRET).start();
+    let body = stripe::charge("evt_1", "pi_1", 700);
+    let first = server.send("stripe", &body).is(200);
+    let again = server.send("stripe", &body).is(200);
+    let read = |answer: &Answer| -> Value { serde_json::from_str(&answer.body).unwrap() };
+    assert_eq!((&read(&first)["status"], &read(&again)["status"]), (&"processed".into(), &"duplicate".into()));
+    assert_eq!(read(&first)["entry"], read(&again)["entry"]);
+    assert_eq!(read(&first)["entry"]["amount"], 700);
+    server.stop();
 }

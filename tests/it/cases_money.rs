@@ -450,7 +450,7 @@ fn unknown_and_moved_and_thin_shapes_end_with_their_reason_and_move_no_money() {
         assert!(got == "DONE" || !reason.is_empty(), "{body}: {got} without a reason");
     }
     assert_eq!(server.ledger(), ["payment pi_1 cus_1 100 USD", "payment pi_2 cus_1 100 USD"]);
-    assert_eq!(server.count("SELECT count(*) FROM postonce_events WHERE api_version = '2026-10-28.endive'") > 0, true);
+    assert!(server.count("SELECT count(*) FROM postonce_events WHERE api_version = '2026-10-28.endive'") > 0);
 }
 
 /// C077, C080, C081.

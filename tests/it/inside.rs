@@ -68,7 +68,7 @@ impl Inside {
             shared.wake();
             told.send(kept).unwrap();
         });
-        assert!(self.engine.shared().store.gate().keep(Intake { raw, done }).is_ok());
+        self.engine.shared().store.gate().keep(Intake { raw, done });
         (tell.recv().unwrap().unwrap(), began.elapsed())
     }
 
@@ -80,8 +80,8 @@ impl Inside {
             .store
             .read(|conn| Ok((raw::get(conn, id)?.unwrap(), raw::body(conn, id)?.unwrap())))
             .unwrap();
-        let events = read::events(self.source(), &body, due.origin, due.received_at);
-        let Read::Event(event) = read::one(&events, 0) else { panic!("a batch") };
+        let mut events = read::events(self.source(), &body, due.origin, due.received_at);
+        let Read::Event(event) = read::one(&mut events, 0) else { panic!("a batch") };
         assert!(matches!(event.meaning, Meaning::Effects { .. }));
         Prepared { due, source: self.source().clone(), event: Arc::new(*event), counted: false }
     }

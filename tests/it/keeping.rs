@@ -4,7 +4,8 @@ use crate::harness::{App, Folder, SECRET, Server, Setup, Wire, eventually, open_
 use crate::ops::{get, pay, read_open_metrics};
 use postonce::config::Retain;
 use postonce::steps::retain;
-use postonce::store::{Options, Store, retain as rows};
+use postonce::store::audit::{self, Change};
+use postonce::store::{Options, Store};
 use rusqlite::Connection;
 use serde_json::Value;
 use std::path::Path;
@@ -277,7 +278,8 @@ fn a_batch_keeps_its_bytes_until_its_last_item_may_go() {
 fn the_audit_log_loses_only_what_retention_has_announced() {
     let folder = Folder::new();
     let store = Store::open(&folder.join("x.db"), &Options::default()).unwrap();
-    store.write(|tx| rows::audit(tx, "ann", "replay", "raw event 1", None)).unwrap();
+    let change = Change { who: "ann".into(), what: "replay", target: "event 1".into(), note: String::new() };
+    store.write(move |tx| audit::write(tx, &change)).unwrap();
     let old = postonce::clock::wall() - 400 * DAY;
     store
         .write(move |tx| {

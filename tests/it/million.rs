@@ -69,7 +69,7 @@ fn a_million_lines_against_a_million_entries() {
                     currency: eur,
                     class: code.class,
                 };
-                let rule = postings::rule("payment", postings::LedgerFacts::default());
+                let rule = postings::rule("payment", postonce::providers::LedgerFacts::default());
                 for n in from..(from + 2000).min(count) {
                     let (reference, amount) = (id("pi", n), 100 + (n % 9000) as i64);
                     let says = Says::Money { amount, currency: eur, secondary: false };
@@ -131,7 +131,7 @@ fn a_million_lines_against_a_million_entries() {
                 kept.unwrap();
                 waits.lock().unwrap().push(sent.elapsed());
             });
-            let _ = engine_of.store.gate().keep(Intake { raw, done });
+            engine_of.store.gate().keep(Intake { raw, done });
         }
     });
 

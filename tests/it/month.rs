@@ -423,7 +423,8 @@ fn a_report_that_is_not_what_it_should_be_changes_nothing() {
         })
         .collect();
     let few: Vec<Row> = foreign[..4].to_vec();
-    let cases: Vec<(&str, String, (&str, &str), &str, &str)> = vec![
+    type Case<'a> = (&'a str, String, (&'a str, &'a str), &'a str, &'a str);
+    let cases: Vec<Case> = vec![
         ("another account", csv(&foreign), ("2026-08-10", "2026-08-10"), "INVALID", "account"),
         ("a small other account", csv(&few), ("2026-08-10", "2026-08-10"), "INVALID", "another account"),
         ("another day", whole.clone(), ("2026-08-12", "2026-08-12"), "DEFERRED", "not over"),

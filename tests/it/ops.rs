@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 /// Asks the operator's listener.
 pub fn get(server: &Server, path: &str) -> crate::harness::Answer {
     let mut wire = Wire::to(server.operator);
-    wire.write(format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes()).unwrap();
+    wire.write(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
     wire.answer().unwrap()
 }
 
@@ -187,7 +187,7 @@ fn one_trouble_is_one_alert_told_when_it_opens_lasts_and_ends() {
         to("disk", "disk", AlertFormat::Json),
     ];
     let rules = AlertRules::default();
-    let mut watch = Watch::begin(shared).unwrap();
+    let mut watch = Watch::begin();
     let dead = |count| vec![Firing { kind: "dead", subject: "stripe".into(), count, what: format!("{count} dead") }];
     let now = postonce::clock::wall();
     let mut step = |firing, at| watch.step(shared, &rules, &to, firing, at).unwrap();
@@ -227,7 +227,7 @@ fn what_is_raised_by_hand_is_an_alert_until_it_is_cleared() {
     let folder = Folder::new();
     let engine = engine(&folder.join("x.db"));
     let shared = engine.shared();
-    let mut watch = Watch::begin(shared).unwrap();
+    let mut watch = Watch::begin();
     let rules = AlertRules { disk_free_mb: 0, ..AlertRules::default() };
     shared.raise("invalid_run", "stripe", 1, "the run of 2026-11-30 is invalid".into());
     let firing = watch.look(shared, &rules).unwrap();

@@ -196,12 +196,15 @@ impl Drop for Small {
     }
 }
 
-/// Is it ready, and what does it say if not?
+/// Is its storage ready, and what does it say if not? (That little room is left is another reason, and stays here.)
 fn ready(server: &Server) -> Result<(), String> {
     let mut wire = Wire::to(server.operator);
-    wire.write(b"GET /readyz HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n").unwrap();
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.operator);
+    wire.write(request.as_bytes()).unwrap();
     let answer = wire.answer().unwrap();
-    if answer.status == 200 { Ok(()) } else { Err(answer.body) }
+    let storage = answer.body.lines().find(|line| line.starts_with("storage: "));
+    assert!(storage.is_none() || answer.status == 503, "{answer:?}");
+    storage.map_or(Ok(()), |why| Err(why.to_owned()))
 }
 
 fn send(server: &Server, n: usize) -> harness::Answer {
@@ -248,10 +251,10 @@ fn until_full(server: &Server, reason: &str, make_room: impl FnOnce()) {
 #[test]
 fn on_a_full_file_system_the_server_says_so_and_recovers_by_itself() {
     let folder = std::sync::Arc::new(harness::Folder::new());
-    let Some(_small) = Small::over(&folder, "size=3m") else { return };
+    let Some(_small) = Small::over(&folder, "size=12m") else { return };
     let log = tempfile();
     std::os::unix::fs::symlink(&log, folder.join("server.log")).unwrap();
-    fs::write(folder.join("ballast"), vec![1; 1500 << 10]).unwrap();
+    fs::write(folder.join("ballast"), vec![1; 10_500 << 10]).unwrap();
     let server = Server::start_in(folder.clone(), Setup::new().env("POSTONCE_CHECKPOINT_PAGES", "100"));
     until_full(&server, "the disk is full", || fs::remove_file(folder.join("ballast")).unwrap());
     assert!(server.log().contains("are free on the disk"), "it warned before");

@@ -166,10 +166,9 @@ fn side_by_side<T: Send>(work: Vec<T>, each: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                while let Some(one) = {
-                    let one = work.lock().unwrap().pop();
-                    one
-                } {
+                loop {
+                    let next = work.lock().unwrap().pop();
+                    let Some(one) = next else { return };
                     each(one);
                 }
             });

@@ -212,7 +212,22 @@ impl Replay {
             Cut::Keeps => self.pending.iter().for_each(|op| apply(&mut image, op)),
             Cut::Shuffles => {
                 let mut rng = StdRng::seed_from_u64(seed);
-                let mut pieces: Vec<Op> = self.pending.iter().flat_map(sectors).collect();
+                let mut pending = self.pending.clone();
+                // A file that was deleted and made anew is another file: the old one is there with nothing of the new, or
+                // the new one alone.
+                while let Some(at) = pending.iter().position(|op| matches!(op, Op::Delete { .. })) {
+                    let file = pending[at].file();
+                    let gone = rng.random_bool(0.5);
+                    if gone {
+                        image.remove(file);
+                    }
+                    let mut n = 0;
+                    pending.retain(|op| {
+                        n += 1;
+                        op.file() != file || (n - 1 < at) != gone && n - 1 != at
+                    });
+                }
+                let mut pieces: Vec<Op> = pending.iter().flat_map(sectors).collect();
                 if rng.random_bool(0.5) {
                     pieces.shuffle(&mut rng);
                 }
@@ -378,10 +393,10 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int 
         forget_unsynced(disk, end, path);
         return ffi::SQLITE_IOERR_FSYNC;
     }
-    disk.note(Op::Sync { file: end });
     if new.swap(false, SeqCst) {
-        disk.note(Op::SyncFolder);
+        disk.note(Op::SyncFolder); // before: what was under that name until then is another file
     }
+    disk.note(Op::Sync { file: end });
     ffi::SQLITE_OK
 }
 

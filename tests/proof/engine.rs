@@ -112,9 +112,7 @@ pub fn keep_then(engine: &Engine, body: &str, then: impl FnOnce(Result<i64>) + S
         }
         then(kept);
     });
-    if let Err((intake, error)) = engine.shared().store.gate().keep(Intake { raw, done }) {
-        (intake.done)(Err(error));
-    }
+    engine.shared().store.gate().keep(Intake { raw, done });
 }
 
 /// Keeps a body and waits for the answer.

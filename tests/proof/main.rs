@@ -19,3 +19,4 @@ mod peers;
 mod power;
 mod secrets;
 mod smuggling;
+mod tools;

@@ -306,7 +306,7 @@ impl World {
 #[test]
 fn every_history_comes_to_what_the_model_says() {
     let seed = crate::disk::seed();
-    let cases = if long() { 10_000 } else { 200 };
+    let cases = if long() { 10_000 } else { 150 };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };

@@ -162,7 +162,7 @@ fn cut_everywhere(
 #[test]
 fn after_a_power_cut_at_any_moment_every_acknowledged_event_is_there_and_the_file_is_clean() {
     let seed = seed();
-    let (events, between, shuffles, takers) = if long() { (150, 600, 6, 100) } else { (24, 20, 1, 6) };
+    let (events, between, shuffles, takers) = if long() { (150, 600, 6, 100) } else { (18, 16, 1, 5) };
     let history = history(events, false);
     let checkpoints = history.ops.iter().filter(|op| matches!(op, Op::Sync { file: "" })).count();
     assert!(checkpoints >= 3, "the log was folded {checkpoints} times");

@@ -25,7 +25,7 @@ fn forms() -> Vec<Vec<u8>> {
         forms.push(hex::encode(&decoded).into_bytes());
         forms.push(format!("{:?}", &decoded[..8]).trim_end_matches(']').as_bytes().to_vec());
         forms.push(decoded);
-        forms.push(text[6..].as_bytes().to_vec());
+        forms.push(text.as_bytes()[6..].to_vec());
     }
     forms.push(b"PLANTED".to_vec());
     forms
@@ -92,17 +92,23 @@ fn planted_secrets_show_nowhere() {
     for answer in &answers {
         shows_none("an answer", format!("{answer:?}").as_bytes());
     }
-    for path in ["/", "/metrics", "/healthz", "/readyz", "/events", "/api/events", "/api/sources", "/settings"] {
+    let mut served = Vec::new();
+    let pages =
+        ["/", "/metrics", "/events", "/ledger", "/outbox", "/dead", "/settlement", "/sources", "/health", "/audit"];
+    for path in pages.into_iter().chain(["/healthz", "/readyz", "/entities", "/events/1"]) {
         for token in ["", OPERATOR] {
-            let request =
-                format!("GET {path} HTTP/1.1\r\nHost: o\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
-            let mut wire = crate::harness::Wire::to(server.operator);
+            let host = server.operator;
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+            );
+            let mut wire = crate::harness::Wire::to(host);
             wire.write(request.as_bytes()).unwrap();
-            if let Ok(answer) = wire.answer() {
-                shows_none(&format!("the operator's {path}"), format!("{answer:?}").as_bytes());
-            }
+            let answer = wire.answer().unwrap();
+            shows_none(&format!("the operator's {path}"), format!("{answer:?}").as_bytes());
+            served.extend((answer.status == 200 && token == OPERATOR).then_some(path));
         }
     }
+    assert!(pages.iter().all(|page| served.contains(page)), "not all pages were looked at: {served:?}");
     for list in [&["events"][..], &["events", "--json"], &["ledger", "--json"], &["dead"], &["balances"], &["check"]] {
         shows_none(&list.join(" "), server.run(list).1.as_bytes());
     }

@@ -164,7 +164,7 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
             };
             idle.pop_front();
             let number = match offer.duplicate_every {
-                n if n > 0 && heard.next % n == 0 && heard.next > offer.first + 1000 => heard.next - 997,
+                n if n > 0 && heard.next.is_multiple_of(n) && heard.next > offer.first + 1000 => heard.next - 997,
                 _ => heard.next,
             };
             heard.next += 1;

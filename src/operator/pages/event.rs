@@ -328,7 +328,7 @@ pub(in crate::operator) fn body(ask: &Ask) -> Outcome {
     let id = ask.id()?;
     let found = ask.app.shared().store.look(|conn| {
         let batch = search::batch_of(conn, id)?;
-        Ok(listing::state(conn, id)?.map(|_| raw::body(conn, batch.map_or(id, |(batch, _)| batch))).transpose()?)
+        listing::state(conn, id)?.map(|_| raw::body(conn, batch.map_or(id, |(batch, _)| batch))).transpose()
     })?;
     let body = found.ok_or_else(|| Failure::absent(format!("event {id}")))?;
     let body =

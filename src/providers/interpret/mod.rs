@@ -8,6 +8,8 @@ pub mod expected;
 #[cfg(test)]
 mod fixtures;
 pub mod grammar;
+#[cfg(test)]
+mod limit_tests;
 mod read;
 pub mod syntax;
 pub mod tables;

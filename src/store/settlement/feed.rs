@@ -40,13 +40,6 @@ pub struct Scope<'a> {
     pub settled_only: bool,
 }
 
-/// A connection whose every look is at one and the same state of the file, for as long as it is held.
-pub fn snapshot(path: &std::path::Path) -> Result<Connection> {
-    let conn = crate::store::open_for_reading(path)?;
-    conn.execute_batch("PRAGMA cache_size = -16000; BEGIN")?;
-    Ok(conn)
-}
-
 /// The last entry of the journal.
 pub fn newest_entry(conn: &Connection) -> Result<i64> {
     Ok(conn.query_row("SELECT ifnull(max(id), 0) FROM postonce_journal", [], |r| r.get(0))?)
