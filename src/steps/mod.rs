@@ -6,6 +6,7 @@ pub mod claim;
 pub mod correct;
 pub mod deliver;
 pub mod fetch;
+mod gather;
 pub mod mail;
 pub mod preview;
 pub mod read;

@@ -16,7 +16,6 @@ use postonce::store::raw::{NewRaw, Origin, StoredBody};
 use postonce::store::{Access, Options};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -114,11 +113,11 @@ fn a_million_lines_against_a_million_entries() {
     file.into_inner().unwrap().sync_all().unwrap();
 
     // senders, all the while
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let waits: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let (engine_of, stop_of, waits_of) = (shared.clone(), stop.clone(), waits.clone());
+    let (engine_of, waits_of) = (shared.clone(), waits.clone());
     let senders = std::thread::spawn(move || {
-        while !stop_of.load(Relaxed) {
+        while stopped.recv_timeout(Duration::from_millis(5)).is_err() {
             let raw = NewRaw {
                 source: "other".into(),
                 origin: Origin::Webhook,
@@ -133,7 +132,6 @@ fn a_million_lines_against_a_million_entries() {
                 waits.lock().unwrap().push(sent.elapsed());
             });
             engine_of.store.gate().keep(Intake { raw, done });
-            std::thread::park_timeout(Duration::from_millis(5));
         }
     });
 
@@ -161,7 +159,7 @@ fn a_million_lines_against_a_million_entries() {
     let settled = settle::run(&Access::Ours(&shared.store), &source, &ask).unwrap();
     let took = began.elapsed();
     let peak = peak_kb();
-    stop.store(true, Relaxed);
+    stop.send(()).unwrap();
     senders.join().unwrap();
     let mut last = began;
     for (phase, at) in phases.lock().unwrap().iter() {
