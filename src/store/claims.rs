@@ -181,6 +181,11 @@ pub fn wait_for(tx: &Tx, book: i64, kind: &str, reference: &str, raw_event: i64)
 
 /// The movement is posted: whoever waited for it is due.
 pub fn wake(tx: &Tx, book: i64, kind: &str, reference: &str) -> Result<()> {
+    // Nearly always nobody waits; RETURNING makes a table of its own each time, also for nothing.
+    let waits = "SELECT EXISTS (SELECT 1 FROM postonce_waits WHERE book = ?1 AND kind = ?2 AND ref = ?3)";
+    if !tx.conn.prepare_cached(waits)?.query_row(params![book, kind, reference], |r| r.get::<_, bool>(0))? {
+        return Ok(());
+    }
     let mut statement = tx
         .conn
         .prepare_cached("DELETE FROM postonce_waits WHERE book = ?1 AND kind = ?2 AND ref = ?3 RETURNING raw_event")?;

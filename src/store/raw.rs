@@ -391,15 +391,18 @@ pub fn body(conn: &Connection, id: i64) -> Result<Option<Body>> {
 
 /// Its keys are won: counts the attempt and gives the fence that its commit must still find.
 pub fn claimed(tx: &Tx, id: i64, lease: Millis, count_attempt: bool) -> Result<i64> {
-    let fence = tx
+    let changed = tx
         .conn
         .prepare_cached(
             "UPDATE postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?3, fence = fence + 1, due_at = ?2
-             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') RETURNING fence",
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED')",
         )?
-        .query_row(params![id, tx.due_now + lease, i64::from(count_attempt)], |r| r.get(0))
-        .optional()?;
-    fence.ok_or(crate::error::Error::LostClaim)
+        .execute(params![id, tx.due_now + lease, i64::from(count_attempt)])?;
+    if changed == 0 {
+        return Err(crate::error::Error::LostClaim);
+    }
+    // Not by RETURNING, which makes a table of its own each time.
+    Ok(tx.conn.prepare_cached("SELECT fence FROM postonce_raw_events WHERE id = ?1")?.query_row([id], |r| r.get(0))?)
 }
 
 /// Counts an attempt before anything of the event is touched, for events that may kill the process. Only while it waits.
