@@ -372,7 +372,7 @@ pub fn newest(conn: &Connection, source: &str, again: bool) -> Result<Option<(St
 pub fn days_due(conn: &Connection, source: &str, first: &str, last: &str, tried_before: Millis) -> Result<Vec<String>> {
     let oldest: Option<String> = conn
         .prepare_cached(
-            "SELECT min(r.day) FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source WHERE s.name = ?1",
+            "SELECT min(r.day) FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source WHERE s.name = ?1 AND r.again = 0",
         )?
         .query_row([source], |r| r.get(0))?;
     let from = oldest.unwrap_or_else(|| last.to_owned()).max(first.to_owned());
