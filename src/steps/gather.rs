@@ -19,7 +19,7 @@ use std::io::{BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Lines in one piece of work: about as long as an apply batch.
-const LINES: usize = 250;
+const LINES: usize = 400;
 
 /// Why a run ends early.
 pub(super) enum Stop {

@@ -114,9 +114,8 @@ pub fn list(conn: &Connection, filter: &RunFilter) -> Result<Vec<RunLine>> {
     let limit = filter.limit.map_or(-1, i64::from);
     let rows = statement.query_map(params![filter.id, filter.tenant, filter.provider, filter.source, limit], read)?;
     let mut runs: Vec<RunLine> = rows.collect::<rusqlite::Result<_>>()?;
-    let mut counts = conn.prepare_cached(
-        "SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 AND side IN ('T', 'O') GROUP BY bucket",
-    )?;
+    let mut counts =
+        conn.prepare_cached("SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 GROUP BY bucket")?;
     for run in &mut runs {
         run.buckets = counts.query_map([run.id], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
     }

@@ -121,7 +121,7 @@ fn one(conn: &Connection, book: i64, mut day: TrendDay) -> Result<TrendDay> {
     let mut buckets = conn.prepare_cached(
         "SELECT c.bucket, sum(c.n) FROM postonce_run_counts c
          WHERE c.run = (SELECT max(id) FROM postonce_runs WHERE book = ?1 AND day = ?2 AND state = 'COMPLETED' AND again = 0)
-           AND c.side IN ('T', 'O') GROUP BY c.bucket",
+           GROUP BY c.bucket",
     )?;
     let rows = buckets.query_map(params![book, day.day], |r| Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?)))?;
     day.buckets = rows.collect::<rusqlite::Result<_>>()?;
