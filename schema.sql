@@ -375,14 +375,19 @@ CREATE TRIGGER postonce_run_items_open BEFORE INSERT ON postonce_run_items
 CREATE TRIGGER postonce_run_items_fixed BEFORE UPDATE ON postonce_run_items BEGIN SELECT RAISE(ABORT, 'a score is never changed'); END;
 CREATE TRIGGER postonce_run_items_kept BEFORE DELETE ON postonce_run_items BEGIN SELECT RAISE(ABORT, 'scores are kept'); END;
 
--- The items counted, by the trigger that lets a run complete: these numbers cannot differ from the rows.
-CREATE TABLE postonce_run_counts(
+-- The items counted, by the trigger below and nobody else: these numbers cannot differ from the rows, and a run of a
+-- million lines completes without counting them under the write lock.
+CREATE TABLE postonce_run_counts(            -- kept by the trigger on items
   run    INTEGER NOT NULL,
   side   TEXT NOT NULL,
   bucket TEXT NOT NULL,
+  scored INTEGER NOT NULL,                   -- 1: rows that score an entry beside their line
   n      INTEGER NOT NULL,
-  PRIMARY KEY (run, side, bucket)
+  PRIMARY KEY (run, side, bucket, scored)
 ) STRICT, WITHOUT ROWID;
+CREATE TRIGGER postonce_run_items_count AFTER INSERT ON postonce_run_items BEGIN
+  INSERT INTO postonce_run_counts VALUES (NEW.run, NEW.side, NEW.bucket, ifnull(NEW.scored, 0), 1)
+    ON CONFLICT DO UPDATE SET n = n + 1; END;
 
 CREATE TRIGGER postonce_runs_born BEFORE INSERT ON postonce_runs WHEN NEW.state <> 'RUNNING' BEGIN SELECT RAISE(ABORT, 'a run starts as RUNNING'); END;
 CREATE TRIGGER postonce_runs_over BEFORE UPDATE ON postonce_runs WHEN OLD.state <> 'RUNNING' AND
@@ -392,9 +397,6 @@ CREATE TRIGGER postonce_runs_over BEFORE UPDATE ON postonce_runs WHEN OLD.state 
 CREATE TRIGGER postonce_runs_kept BEFORE DELETE ON postonce_runs BEGIN SELECT RAISE(ABORT, 'runs are kept'); END;
 -- A run completes only when it adds up: each line of its report and each expected entry of its window has its row.
 CREATE TRIGGER postonce_runs_complete BEFORE UPDATE OF state ON postonce_runs WHEN NEW.state = 'COMPLETED' AND OLD.state = 'RUNNING' BEGIN
-  INSERT INTO postonce_run_counts SELECT run, side, bucket, count(*) FROM postonce_run_items WHERE run = NEW.id GROUP BY run, side, bucket;
-  INSERT INTO postonce_run_counts SELECT run, 'P', bucket, count(*) FROM postonce_run_items WHERE run = NEW.id AND side = 'T' AND scored = 1
-    AND bucket <> 'duplicate_theirs' GROUP BY run, bucket;
   SELECT CASE
     WHEN NOT EXISTS (SELECT 1 FROM postonce_reports p WHERE p.id = NEW.report AND p.book = NEW.book AND p.name = NEW.report_name)
       THEN RAISE(ABORT, 'not the report of this run')
@@ -402,7 +404,7 @@ CREATE TRIGGER postonce_runs_complete BEFORE UPDATE OF state ON postonce_runs WH
       THEN RAISE(ABORT, 'lines_total is not the number of lines of the report')
     WHEN NEW.lines_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND side = 'T')
       THEN RAISE(ABORT, 'a line has no bucket')
-    WHEN NEW.ours_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND side IN ('O', 'P'))
+    WHEN NEW.ours_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND (side = 'O' OR scored = 1))
       THEN RAISE(ABORT, 'an entry has no bucket')
     -- a run that is larger was proven by the same query before, on a reading connection (entries are never changed)
     WHEN NEW.ours_total <= 20000 AND EXISTS (SELECT 1 FROM postonce_journal j

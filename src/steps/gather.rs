@@ -19,7 +19,7 @@ use std::io::{BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Lines in one piece of work: about as long as an apply batch.
-const LINES: usize = 250;
+const LINES: usize = 400;
 
 /// Why a run ends early.
 pub(super) enum Stop {
@@ -191,12 +191,11 @@ pub(super) fn gather<'r>(access: &Access, source: &'r Source, book: i64, ask: &A
         }
         Ok(())
     })?;
-    let (span, sha256) = (scratch.span()?, scratch.sha256());
+    let (span, sha256) = (scratch.span()?, scratch.sha256((from, to)));
     let skipped = serde_json::to_string(&pulled.skipped).unwrap_or_default();
     let lines = match access.read(|conn| reports::same(conn, book, name, &sha256))? {
-        // nothing that is empty proves that it was the same list
-        Some(report) if !scratch.is_empty() => Lines::Kept(report),
-        _ => Lines::New(Box::new(scratch), sha256),
+        Some(report) => Lines::Kept(report),
+        None => Lines::New(Box::new(scratch), sha256),
     };
     Ok(Gathered { spec, lines, control: Vec::new(), skipped, span, file: None })
 }

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Scores or settled rows in one piece of work.
-const ROWS: usize = 500;
+const ROWS: usize = 1000;
 /// Repairs are allowed for this many lines, or this share of them: more means a wrong window, key, mode or account.
 const REPAIR_LEAST: i64 = 20;
 const REPAIR_SHARE: i64 = 20; // a twentieth

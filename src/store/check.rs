@@ -54,6 +54,24 @@ const TRUTHS: &[(&str, &str)] = &[
            AND c.state = 'DONE' AND c.journal = j.id)",
     ),
     (
+        "every count of a settlement run is the number of its rows",
+        "SELECT 'run ' || c.run || ': ' || c.n || ' ' || c.bucket FROM postonce_run_counts c
+         WHERE c.n IS NOT (SELECT count(*) FROM postonce_run_items i WHERE i.run = c.run AND i.side = c.side AND i.bucket = c.bucket
+           AND ifnull(i.scored, 0) = c.scored)",
+    ),
+    (
+        "a completed settlement run scored every entry that its window expects",
+        "SELECT 'run ' || r.id FROM postonce_runs r WHERE r.state = 'COMPLETED' AND r.ours_total <
+           (SELECT count(*) FROM postonce_journal j WHERE j.book = r.book AND j.settles = 1 AND j.occurred_at >= r.window_start
+              AND j.occurred_at < r.window_end AND j.id <= r.journal_upto
+              AND (r.covers = '[\"*\"]' OR j.kind IN (SELECT value FROM json_each(r.covers))))",
+    ),
+    (
+        "a settled line has one entry, and only totals so far share one",
+        "SELECT 'line ' || s.line_ref || ' of book ' || s.book FROM postonce_settled s JOIN postonce_journal j ON j.id = s.entry
+         WHERE instr(j.ref, '@') = 0 GROUP BY s.book, s.line_ref HAVING count(*) > 1",
+    ),
+    (
         "every finished claim of money has its entry",
         "SELECT 'claim ' || c.kind || ' ' || c.ref || ' of book ' || c.book FROM postonce_claims c
          LEFT JOIN postonce_journal j ON j.id = c.journal

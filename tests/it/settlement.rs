@@ -342,9 +342,21 @@ fn a_server_settles_every_day_by_itself_and_asks_for_what_it_slept_through() {
     provider.shelf.lock().unwrap().events.push(event);
     let server = server.restart();
     server.wait_for("SELECT count(*) = 4 FROM postonce_journal WHERE kind = 'payment'");
-    assert_eq!(server.count("SELECT count(*) FROM postonce_runs"), 2, "no day runs twice");
+    let first = postonce::settlement::window::before(&day, 6);
+    let due = postonce::store::settlement::runs::days_due(&server.db(), "stripe", &first, &day, now()).unwrap();
+    assert_eq!(due, Vec::<String>::new(), "no day runs twice, and none before the first");
+    assert_eq!(
+        server.list(&["reconcile", "trend", "--to", &day]).len(),
+        1,
+        "the days before the first run are no gaps"
+    );
     server.send("stripe", &webhook(9, at, 4200));
     server.settled();
     assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 4);
+    // an empty window that is looked at again is the same empty list
+    for _ in 0..2 {
+        let (code, run) = settle(&server, &["reconcile", "run", "--window", "2026-01-05"]);
+        assert_eq!((code, run["state"].as_str()), (0, Some("COMPLETED")), "{run}");
+    }
     server.check();
 }

@@ -149,9 +149,12 @@ impl Scratch {
         self.added == 0
     }
 
-    /// SHA-256 of what was gathered, in order.
-    pub fn sha256(&self) -> [u8; 32] {
-        self.hash.clone().finalize().into()
+    /// SHA-256 of what was gathered, in order, and of the window that was asked for: two empty days are two lists.
+    pub fn sha256(&self, (from, to): (Millis, Millis)) -> [u8; 32] {
+        let mut hash = self.hash.clone();
+        hash.update(from.to_be_bytes());
+        hash.update(to.to_be_bytes());
+        hash.finalize().into()
     }
 
     /// Adds a line.

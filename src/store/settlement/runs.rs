@@ -114,9 +114,8 @@ pub fn list(conn: &Connection, filter: &RunFilter) -> Result<Vec<RunLine>> {
     let limit = filter.limit.map_or(-1, i64::from);
     let rows = statement.query_map(params![filter.id, filter.tenant, filter.provider, filter.source, limit], read)?;
     let mut runs: Vec<RunLine> = rows.collect::<rusqlite::Result<_>>()?;
-    let mut counts = conn.prepare_cached(
-        "SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 AND side IN ('T', 'O') GROUP BY bucket",
-    )?;
+    let mut counts =
+        conn.prepare_cached("SELECT bucket, sum(n) FROM postonce_run_counts WHERE run = ?1 GROUP BY bucket")?;
     for run in &mut runs {
         run.buckets = counts.query_map([run.id], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
     }
@@ -372,7 +371,7 @@ pub fn newest(conn: &Connection, source: &str, again: bool) -> Result<Option<(St
 pub fn days_due(conn: &Connection, source: &str, first: &str, last: &str, tried_before: Millis) -> Result<Vec<String>> {
     let oldest: Option<String> = conn
         .prepare_cached(
-            "SELECT min(r.day) FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source WHERE s.name = ?1",
+            "SELECT min(r.day) FROM postonce_runs r JOIN postonce_sources s ON s.id = r.source WHERE s.name = ?1 AND r.again = 0",
         )?
         .query_row([source], |r| r.get(0))?;
     let from = oldest.unwrap_or_else(|| last.to_owned()).max(first.to_owned());

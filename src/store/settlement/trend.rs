@@ -78,7 +78,7 @@ pub fn days(from: &str, to: &str) -> Vec<String> {
 /// The trend of every book that ever had a run, day by day from its first run's day on, in order of book and day.
 pub fn trend(conn: &Connection, filter: &TrendFilter) -> Result<Vec<TrendDay>> {
     let mut statement = conn.prepare_cached(
-        "SELECT b.id, b.tenant, b.provider, b.provider_account, b.mode, min(r.day) FROM postonce_runs r JOIN postonce_books b ON b.id = r.book
+        "SELECT b.id, b.tenant, b.provider, b.provider_account, b.mode, ifnull(min(CASE r.again WHEN 0 THEN r.day END), max(r.day)) FROM postonce_runs r JOIN postonce_books b ON b.id = r.book
          WHERE (?1 IS NULL OR b.tenant = ?1) AND (?2 IS NULL OR b.provider = ?2)
          GROUP BY b.id ORDER BY b.tenant, b.provider, b.provider_account, b.mode",
     )?;
@@ -121,7 +121,7 @@ fn one(conn: &Connection, book: i64, mut day: TrendDay) -> Result<TrendDay> {
     let mut buckets = conn.prepare_cached(
         "SELECT c.bucket, sum(c.n) FROM postonce_run_counts c
          WHERE c.run = (SELECT max(id) FROM postonce_runs WHERE book = ?1 AND day = ?2 AND state = 'COMPLETED' AND again = 0)
-           AND c.side IN ('T', 'O') GROUP BY c.bucket",
+           GROUP BY c.bucket",
     )?;
     let rows = buckets.query_map(params![book, day.day], |r| Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?)))?;
     day.buckets = rows.collect::<rusqlite::Result<_>>()?;
