@@ -104,8 +104,9 @@ fn sentence(seen: &Overview, needs: usize, nothing_yet: bool) -> Markup {
         }
         @else if seen.now.received == 0 { "Nothing has arrived in the last 24 hours; everything before is in the ledger." }
         @else {
-            "All " (number(seen.now.posted)) " payments and other movements of the last 24 hours are in the ledger"
-            @if matched && seen.open.count == 0 { " and match the providers' reports" } "."
+            @if seen.now.posted == 1 { "The one movement of money of the last 24 hours is in the ledger" }
+            @else { "All " (number(seen.now.posted)) " payments and other movements of the last 24 hours are in the ledger" }
+            @if matched && seen.open.count == 0 { ", and the providers' reports agree" } "."
         }
     }
 }

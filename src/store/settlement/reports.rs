@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::money::{Currency, Money};
 use crate::providers::report::ReportLine;
-use crate::store::{Tx, open_for_reading};
+use crate::store::Tx;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
@@ -116,7 +116,9 @@ pub fn kind_by_direction(kind: &str, money_in: bool) -> &str {
 
 /// Where lines gather.
 pub struct Scratch {
+    /// Of its own: a pull may wait long for the provider, and must not keep the database open meanwhile.
     conn: Connection,
+    database: String,
     added: u64,
     hash: Sha256,
     ordinals: HashMap<u64, u32>,
@@ -125,9 +127,11 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// An empty one beside the database at `path`.
+    /// An empty one, whose lines will be named by the database at `path`.
     pub fn open(path: &Path) -> Result<Scratch> {
-        let conn = open_for_reading(path)?;
+        let conn = Connection::open("")?; // a file of SQLite's own, gone with the connection
+        let plain = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+        let database = format!("file:{plain}?mode=ro");
         conn.execute_batch(
             "PRAGMA temp_store = FILE; PRAGMA temp.journal_mode = OFF; PRAGMA temp.cache_size = -16000;
              CREATE TEMP TABLE gathered(kind TEXT, place INTEGER, line_ref TEXT, reference TEXT, ref_alt TEXT, parent TEXT, ord TEXT,
@@ -136,7 +140,7 @@ impl Scratch {
              BEGIN",
         )?;
         let (hash, hasher) = (Sha256::new(), RandomState::new());
-        Ok(Scratch { conn, added: 0, hash, ordinals: HashMap::new(), hasher, merges: false })
+        Ok(Scratch { conn, database, added: 0, hash, ordinals: HashMap::new(), hasher, merges: false })
     }
 
     /// How many lines there are.
@@ -238,19 +242,21 @@ impl Scratch {
         if self.merges {
             self.merge()?;
         }
+        self.conn.execute_batch("COMMIT")?;
+        self.conn.execute("ATTACH DATABASE ?1 AS ours", [&self.database])?;
         self.conn.prepare(
             "CREATE TEMP TABLE sorted AS SELECT g.kind, coalesce(c.alias_of, c.ref, o.alias_of, o.ref, g.reference, g.ref_alt, '') AS name,
                g.place, g.line_ref, g.reference, g.ref_alt, g.parent, g.ord, g.gross, g.tax, g.fee, g.net, g.currency, g.shown_amount,
                g.shown_currency, g.occurred_at, g.available_at, g.payout_ref, g.pending, g.unknown_kind,
                CASE WHEN ifnull(c.alias_of, c.ref) <> ifnull(o.alias_of, o.ref) THEN o.journal END AS also
              FROM temp.gathered g
-               LEFT JOIN main.postonce_claims c ON c.book = ?1 AND c.kind = g.kind AND c.ref = g.reference
-               LEFT JOIN main.postonce_claims o ON o.book = ?1 AND o.kind = g.kind AND o.ref = g.ref_alt
+               LEFT JOIN ours.postonce_claims c ON c.book = ?1 AND c.kind = g.kind AND c.ref = g.reference
+               LEFT JOIN ours.postonce_claims o ON o.book = ?1 AND o.kind = g.kind AND o.ref = g.ref_alt
              ORDER BY 1, 2, 4, 3",
         )?
         .execute([book])?;
-        // also ends the look at the main file, so that its log can be folded while the lines are kept
-        self.conn.execute_batch("COMMIT; DROP TABLE temp.gathered")?;
+        // also ends the look at the database, so that its log can be folded while the lines are kept
+        self.conn.execute_batch("DETACH DATABASE ours; DROP TABLE temp.gathered")?;
         Ok(())
     }
 
