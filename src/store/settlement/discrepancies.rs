@@ -339,8 +339,8 @@ pub fn resolve(tx: &Tx, id: i64, resolution: &str, actor: &str, note: &str) -> R
     close(tx, id, resolution, actor, note)?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
-             SELECT d.entry, d.book, 'accepted: discrepancy ' || d.id, NULL, 'MANUAL', d.last_run, ?2 FROM postonce_discrepancies d
+            "INSERT INTO postonce_settled(entry, book, line_ref, rule, at)
+             SELECT d.entry, d.book, 'accepted: discrepancy ' || d.id, 'MANUAL', ?2 FROM postonce_discrepancies d
                JOIN postonce_journal j ON j.id = d.entry AND j.settles = 1
              WHERE d.id = ?1 AND d.class IN ('MISSING_THEIRS', 'DUPLICATE_OURS')
              ON CONFLICT DO NOTHING",
