@@ -460,8 +460,8 @@ CREATE UNIQUE INDEX postonce_settled_by_line ON postonce_settled(book, line_ref)
 CREATE TRIGGER postonce_runs_settle BEFORE UPDATE OF settled, settled_upto ON postonce_runs
   WHEN (NEW.settled, NEW.settled_upto) IS NOT (OLD.settled, OLD.settled_upto) BEGIN SELECT
   CASE WHEN OLD.state <> 'RUNNING' THEN RAISE(ABORT, 'the run is over')
-       WHEN NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s JOIN postonce_journal j ON j.id = s.entry
-           WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id AND j.book = NEW.book AND j.settles = 1)
+       WHEN NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s CROSS JOIN postonce_journal j ON j.id = s.entry
+           WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id AND +j.book = NEW.book AND j.settles = 1)
          OR NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s
            WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id)
          THEN RAISE(ABORT, 'this entry expects no settlement') END; END;

@@ -6,9 +6,10 @@
 use std::cmp::Ordering;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes that are sorted in one piece.
 const BATCH: usize = 8 << 20;
@@ -25,10 +26,13 @@ pub struct Sorter {
     count: u64,
 }
 
-/// A file without a name, beside the database: gone with its last handle.
+/// A file without a name, beside the database: gone with its last handle. It begins with a name that nobody else has.
 pub fn nameless(path: &Path) -> io::Result<File> {
-    let file = File::options().create(true).truncate(true).read(true).write(true).open(path)?;
-    std::fs::remove_file(path)?;
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+    let file = File::options().create_new(true).read(true).write(true).mode(0o600).open(&name)?;
+    std::fs::remove_file(&name)?;
     Ok(file)
 }
 

@@ -11,12 +11,11 @@ use super::scores::Scores;
 use crate::error::{Error, Result};
 use crate::event::{Millis, Mode};
 use crate::pull::Pace;
-use crate::settlement::matching::Ours;
 use crate::settlement::plan::Spec;
 use crate::settlement::window;
 use crate::source::Source;
 use crate::store::settlement::discrepancies;
-use crate::store::settlement::feed::{self, Entries, Feed, Scope};
+use crate::store::settlement::feed::{self, Entries, Feed, Scope, Wanted};
 use crate::store::settlement::packed::Line;
 use crate::store::settlement::reports;
 use crate::store::settlement::runs::{self, Completed, NewRun};
@@ -24,6 +23,7 @@ use crate::store::settlement::{self as tables};
 use crate::store::{Access, Book, Lock, begin_long_read, open_for_reading};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The control total is summed for reports of up to so many lines.
@@ -108,6 +108,7 @@ pub fn run(access: &Access, source: &Source, ask: &Ask) -> Result<Settled> {
         tx.book(&book_name)
     })?;
     let plan = &source.settlement;
+    let early = early(access, source, ask, book);
     let gathered = gather(access, source, book, ask);
     let spec = match &gathered {
         Ok(gathered) => Ok(gathered.spec),
@@ -146,7 +147,7 @@ pub fn run(access: &Access, source: &Source, ask: &Ask) -> Result<Settled> {
     let mut report = None;
     let outcome = gathered.and_then(|gathered| {
         let one = One { access, source, ask, book, run, window: (from, to), day: day.clone() };
-        one.go(gathered, &mut report)
+        one.go(gathered, early, &mut report)
     });
     let (state, reason) = match outcome {
         Ok(settled) => return Ok(settled),
@@ -177,6 +178,36 @@ pub fn run(access: &Access, source: &Source, ask: &Ask) -> Result<Settled> {
     })
 }
 
+/// The entries of a run, on their way.
+type Reading = JoinHandle<Result<Read>>;
+
+struct Read {
+    entries: Entries,
+    open_from: i64,
+    journal_upto: i64,
+}
+
+/// Reads the entries that a report is compared with, on a thread and a connection of its own: half of a large run's
+/// reading, beside that of the report.
+fn reading(path: &Path, (book, window, open_too): (i64, (Millis, Millis), bool), spec: Spec) -> Reading {
+    let (path, kinds) = (path.to_owned(), covers_of(&spec));
+    std::thread::spawn(move || {
+        let conn = open_for_reading(&path)?;
+        begin_long_read(&conn)?;
+        let (open_from, journal_upto) = (runs::open_from(&conn, book)?, feed::newest_entry(&conn)?);
+        let covers = |kind: &str| kinds.iter().any(|k| k == "*" || k == kind);
+        let wanted = Wanted { book, window, open_too, open_from, journal_upto, covers: &covers };
+        Ok(Read { entries: feed::entries(&conn, &wanted, &path)?, open_from, journal_upto })
+    })
+}
+
+/// The same before the report is read, where it is a file that is there already and nothing is on its way through.
+fn early(access: &Access, source: &Source, ask: &Ask, book: i64) -> Option<Reading> {
+    let (window, spec) = (ask.span().filter(|_| ask.file.is_some())?, spec_of(source, ask).ok()?);
+    let drained = access.read(|conn| tables::undrained(conn, &source.name, window.1)).is_ok_and(|left| left == 0);
+    drained.then(|| reading(access.path(), (book, window, ask.again), spec))
+}
+
 fn covers_of(spec: &Spec) -> Vec<String> {
     match spec.covers() {
         all if all.iter().any(|k| k == "*") => vec!["*".into()],
@@ -201,61 +232,46 @@ struct Compared {
     scores: Scores,
     /// The line by the second entry that it names.
     also: HashMap<i64, i64>,
-    /// Entries of the window that were compared.
-    expected: i64,
 }
 
 impl One<'_> {
-    fn go(&self, gathered: Gathered, kept: &mut Option<i64>) -> Go<Settled> {
+    fn go(&self, gathered: Gathered, early: Option<Reading>, kept: &mut Option<i64>) -> Go<Settled> {
         let spec = gathered.spec;
         whole(&gathered)?;
         self.drain()?;
         let plan = &self.source.settlement;
-        let conn = open_for_reading(self.access.path())?;
-        let (open_from, journal_upto) = (runs::open_from(&conn, self.book)?, feed::newest_entry(&conn)?);
+        let (book, window, again) = (self.book, self.window, self.ask.again);
+        let ours = early.unwrap_or_else(|| reading(self.access.path(), (book, window, again), spec));
+        let keeping = begin_keeping(self.access, self.source, self.ask, book, window, gathered);
+        let ours = ours.join().unwrap_or_else(|_| Err(Error::Apply("the thread that reads entries was lost".into())));
+        let (Read { entries, open_from, journal_upto }, keeping) = (ours?, keeping?);
+        (self.ask.progress)("sorted", entries.count);
+        let expected = entries.expected as i64;
         let scope = Scope {
-            book: self.book,
-            window: self.window,
-            open_too: self.ask.again,
-            open_from,
-            journal_upto,
-            covers: &|kind| spec.expects(kind),
+            of: Wanted { book, window, open_too: again, open_from, journal_upto, covers: &|kind| spec.expects(kind) },
             provider_only: &|kind| plan.provider_only(kind),
             not_ours: &|names| plan.not_ours(names),
             grace: &|kind| plan.grace(kind, spec.grace_h(kind)),
             now: self.ask.now,
             settled_only: spec.settled_only(),
         };
-        // both sides are sorted apart from the file, so that no look at it stays while much is written
-        let (keeping, entries) = std::thread::scope(|threads| {
-            let path = self.access.path();
-            let ours = threads.spawn(|| {
-                begin_long_read(&conn)?;
-                let entries = feed::entries(&conn, &scope, path)?;
-                let expected = feed::expected(&conn, &scope)?;
-                drop(conn);
-                Ok::<_, Error>((entries, expected))
-            });
-            let keeping = begin_keeping(self.access, self.source, self.ask, self.book, self.window, gathered);
-            (keeping, ours.join().unwrap_or_else(|_| Err(Error::Apply("the thread that reads entries was lost".into()))))
-        });
-        let ((entries, expected), keeping) = (entries?, keeping?);
         let mut compared = self.compare(&scope, keeping, entries)?;
         let (scores, report) = (&mut compared.scores, &compared.report);
         *kept = Some(report.id);
+        (self.ask.progress)("compared", report.rows as u64);
         let conn = open_for_reading(self.access.path())?;
         self.look_closer(&conn, &compared.also, scores)?;
         self.judge(&conn, scores, (report, expected), spec)?;
         drop(conn);
-        if compared.expected != expected {
-            let why = format!("{expected} entries are expected in the report, and {} were scored", compared.expected);
-            return Err(Stop::Failed(Error::Apply(why)));
-        }
         let found = self.new_missing(scores)?;
         let (counts, ours) = (scores.counts(), scores.ours());
 
         scores.store(self.access, self.ask, (self.book, self.run))?;
-        let open_from = self.access.read(|conn| feed::first_open(conn, self.book, open_from, journal_upto))?;
+        // only the look at all that is open has seen what lies before the window
+        let open_from = match again {
+            true => self.access.read(|conn| feed::first_open(conn, book, open_from, journal_upto))?,
+            false => open_from,
+        };
         let done = Completed {
             report: report.id,
             journal_upto,
@@ -311,11 +327,6 @@ impl One<'_> {
             }
             feed.line(id, line, true)
         };
-        let (mut expected, window, upto) = (0, scope.window, scope.journal_upto);
-        let mut inside = |entry: &Ours| {
-            let (from, to) = window;
-            expected += i64::from(entry.occurred_at >= from && entry.occurred_at < to && entry.item <= upto);
-        };
         let (report, scores) = match keeping {
             Keeping::Kept(report) => {
                 let mut scores = Scores::new(report.first_line);
@@ -329,7 +340,7 @@ impl One<'_> {
                     scores.take(scored);
                     Ok(())
                 };
-                feed::score(&feed, lines, (entries, &mut inside), (report.id, emit))?;
+                feed::score(&feed, lines, entries, (report.id, emit))?;
                 (report, scores)
             }
             Keeping::New(mut keeper) => {
@@ -339,11 +350,11 @@ impl One<'_> {
                     scores.take(scored);
                     Ok(())
                 };
-                feed::score(&feed, lines, (entries, &mut inside), (report, emit))?;
+                feed::score(&feed, lines, entries, (report, emit))?;
                 (keeper.finish()?, scores)
             }
         };
-        Ok(Compared { report, scores, also, expected })
+        Ok(Compared { report, scores, also })
     }
 
     /// Nothing of the window may still be on its way through.

@@ -17,11 +17,11 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is compared.
-pub struct Scope<'a> {
+/// Which entries are compared.
+pub struct Wanted<'a> {
     /// Whose ledger.
     pub book: i64,
-    /// `[start, end)`: entries of that time are expected in it.
+    /// `[start, end)`: entries of that time are expected in the report.
     pub window: (Millis, Millis),
     /// Score everything else that is open too.
     pub open_too: bool,
@@ -31,12 +31,24 @@ pub struct Scope<'a> {
     pub journal_upto: i64,
     /// Kinds that are expected in the report.
     pub covers: &'a (dyn Fn(&str) -> bool + Sync),
+}
+
+impl Wanted<'_> {
+    fn inside(&self, id: i64, occurred_at: Millis) -> bool {
+        occurred_at >= self.window.0 && occurred_at < self.window.1 && id <= self.journal_upto
+    }
+}
+
+/// How they are compared.
+pub struct Scope<'a> {
+    /// The entries.
+    pub of: Wanted<'a>,
     /// Kinds that no webhook announces.
-    pub provider_only: &'a (dyn Fn(&str) -> bool + Sync),
+    pub provider_only: &'a dyn Fn(&str) -> bool,
     /// Another integration's money, by rule.
-    pub not_ours: &'a (dyn Fn([Option<&str>; 4]) -> bool + Sync),
+    pub not_ours: &'a dyn Fn([Option<&str>; 4]) -> bool,
     /// Entries of that kind are young until so long after.
-    pub grace: &'a (dyn Fn(&str) -> Millis + Sync),
+    pub grace: &'a dyn Fn(&str) -> Millis,
     /// The wall clock.
     pub now: Millis,
     /// The report never says what the customer was shown.
@@ -183,49 +195,68 @@ impl Extras {
     }
 }
 
-/// Entries that expect settlement, in the order of (kind, name), and how many there are.
+/// Entries that expect settlement, in the order of (kind, name).
 pub struct Entries {
     merged: Merged,
-    /// So many.
+    /// So many are of the window: what a run of any size must have scored.
+    pub expected: u64,
+    /// All of them, with what else is open.
     pub count: u64,
 }
 
-/// Reads the entries of a scope into a place of their own beside the database at `path`, so that no snapshot of it has
-/// to stay while they are compared.
-pub fn entries(conn: &Connection, scope: &Scope, path: &Path) -> Result<Entries> {
-    let extras = Extras::of(conn, scope.book)?;
+/// Reads entries into a place of their own beside the database at `path`, so that no snapshot of it has to stay while
+/// they are compared.
+pub fn entries(conn: &Connection, of: &Wanted, path: &Path) -> Result<Entries> {
+    let extras = Extras::of(conn, of.book)?;
     let mut sorter = Sorter::new(&beside(path, "-postonce-entries.tmp")).map_err(|e| aside(&e))?;
-    let mut statement = conn.prepare(&format!(
-        "{ENTRY} WHERE j.book = ?1 AND j.settles = 1 AND j.occurred_at >= ?2 AND j.occurred_at < ?3 AND j.id <= ?4
-         UNION ALL {ENTRY} WHERE ?5 AND j.id >= ?6 AND j.id <= ?4 AND j.book = ?1 AND j.settles = 1 AND j.occurred_at < ?2 AND s.entry IS NULL"
-    ))?;
-    let (from, to) = scope.window;
-    let mut rows = statement.query(params![scope.book, from, to, scope.journal_upto, scope.open_too, scope.open_from])?;
     let mut together: Vec<Read> = Vec::new();
-    let mut payload = Vec::new();
-    loop {
-        let row = rows.next()?;
-        let ended = row.is_none();
-        together.extend(row.map(|row| read(row, scope.covers)).transpose()?.flatten());
-        if together.len() >= TOGETHER || (ended && !together.is_empty()) {
-            extras.add(conn, scope.book, &mut together)?;
-            for entry in together.drain(..) {
-                packable(&entry).payload(&mut payload);
-                let record = Record {
-                    kind: entry.kind.as_bytes(),
-                    name: entry.name.as_bytes(),
-                    tail: &entry.id.to_be_bytes(),
-                    payload: &payload,
-                };
-                sorter.add(record).map_err(|e| aside(&e))?;
-            }
-        }
-        if ended {
-            break;
+    let (from, to) = of.window;
+    let of_window = format!(
+        "{ENTRY} WHERE j.book = ?1 AND j.settles = 1 AND j.occurred_at >= ?2 AND j.occurred_at < ?3 AND j.id <= ?4"
+    );
+    let mut statement = conn.prepare(&of_window)?;
+    let mut rows = statement.query(params![of.book, from, to, of.journal_upto])?;
+    while let Some(row) = rows.next()? {
+        together.extend(read(row, of.covers)?);
+        if together.len() >= TOGETHER {
+            sort_in(conn, of.book, extras, &mut together, &mut sorter)?;
         }
     }
+    let expected = sorter.len() + together.len() as u64;
+    if of.open_too {
+        let open = format!(
+            "{ENTRY} WHERE j.id >= ?3 AND j.id <= ?4 AND j.book = ?1 AND j.settles = 1 AND j.occurred_at < ?2 AND s.entry IS NULL"
+        );
+        let mut statement = conn.prepare(&open)?;
+        let mut rows = statement.query(params![of.book, from, of.open_from, of.journal_upto])?;
+        while let Some(row) = rows.next()? {
+            together.extend(read(row, of.covers)?);
+            if together.len() >= TOGETHER {
+                sort_in(conn, of.book, extras, &mut together, &mut sorter)?;
+            }
+        }
+    }
+    sort_in(conn, of.book, extras, &mut together, &mut sorter)?;
     let count = sorter.len();
-    Ok(Entries { merged: Sorter::merged(vec![sorter]).map_err(|e| aside(&e))?, count })
+    Ok(Entries { merged: Sorter::merged(vec![sorter]).map_err(|e| aside(&e))?, expected, count })
+}
+
+/// Completes some entries by their claims and hands them to the sorter.
+fn sort_in(
+    conn: &Connection,
+    book: i64,
+    extras: Extras,
+    entries: &mut Vec<Read>,
+    sorter: &mut Sorter,
+) -> Result<()> {
+    extras.add(conn, book, entries)?;
+    let mut payload = Vec::new();
+    for entry in entries.drain(..) {
+        packable(&entry).payload(&mut payload);
+        let (kind, name, tail) = (entry.kind.as_bytes(), entry.name.as_bytes(), entry.id.to_be_bytes());
+        sorter.add(Record { kind, name, tail: &tail, payload: &payload }).map_err(|e| aside(&e))?;
+    }
+    Ok(())
 }
 
 fn packable(entry: &Read) -> packed::Entry<'_> {
@@ -257,12 +288,12 @@ impl<'a> Feed<'a> {
     pub fn new(conn: &'a Connection, scope: &'a Scope<'a>) -> Result<Feed<'a>> {
         let others = conn
             .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_settled WHERE book = ?1 AND rule IS NOT NULL)")?
-            .query_row([scope.book], |r| r.get(0))?;
-        let operations = match super::book(conn, scope.book)? {
+            .query_row([scope.of.book], |r| r.get(0))?;
+        let operations = match super::book(conn, scope.of.book)? {
             Some(book) => super::book_id(conn, &Book::of_operations(&book))?,
             None => None,
         };
-        let extras = Extras::of(conn, scope.book)?;
+        let extras = Extras::of(conn, scope.of.book)?;
         Ok(Feed { conn, scope, kinds: Words::default(), extras, others, operations })
     }
 
@@ -289,15 +320,15 @@ impl<'a> Feed<'a> {
     fn entry(&self, journal: i64) -> Result<Option<Ours>> {
         let sql = format!("{ENTRY} WHERE j.id = ?1 AND j.settles = 1 AND j.book = ?2");
         let mut statement = self.conn.prepare_cached(&sql)?;
-        let mut rows = statement.query([journal, self.scope.book])?;
+        let mut rows = statement.query([journal, self.scope.of.book])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let Some(entry) = read(row, self.scope.covers)? else { return Ok(None) };
+        let Some(entry) = read(row, self.scope.of.covers)? else { return Ok(None) };
         let mut one = [entry];
-        self.extras.add(self.conn, self.scope.book, &mut one)?;
+        self.extras.add(self.conn, self.scope.of.book, &mut one)?;
         let [entry] = one;
-        let (from, to) = self.scope.window;
-        let inside = entry.occurred_at >= from && entry.occurred_at < to && entry.id <= self.scope.journal_upto;
-        let open = self.scope.open_too && entry.settled_by.is_none() && entry.occurred_at < to;
+        let of = &self.scope.of;
+        let inside = of.inside(entry.id, entry.occurred_at);
+        let open = of.open_too && entry.settled_by.is_none() && entry.occurred_at < of.window.1;
         Ok(Some(Ours {
             item: entry.id,
             kind: self.kinds.get(&entry.kind, || false).0,
@@ -315,7 +346,7 @@ impl<'a> Feed<'a> {
     }
 
     fn by_name(&self, kind: &str, name: &str) -> Result<Option<Ours>> {
-        match claims::find(self.conn, self.scope.book, kind, name)?.and_then(|c| c.journal) {
+        match claims::find(self.conn, self.scope.of.book, kind, name)?.and_then(|c| c.journal) {
             Some(journal) => self.entry(journal),
             None => Ok(None),
         }
@@ -331,7 +362,7 @@ impl<'a> Feed<'a> {
             .prepare_cached(
                 "SELECT entry FROM postonce_settled WHERE book = ?1 AND line_ref = ?2 AND rule IS NOT NULL",
             )?
-            .query_row(params![self.scope.book, line_ref], |r| r.get(0))
+            .query_row(params![self.scope.of.book, line_ref], |r| r.get(0))
             .optional()?;
         entry.map_or(Ok(None), |entry| self.entry(entry))
     }
@@ -373,30 +404,32 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Compares lines, in the order of (kind, name), with entries (each is shown to `seen`); every item of the scope goes to `emit` once.
+/// Compares lines, in the order of (kind, name), with entries; every item of the scope goes to `emit` once. An error,
+/// where not every entry of the window came by.
 pub fn score(
     feed: &Feed,
     lines: impl Iterator<Item = Result<Theirs>>,
-    (mut entries, seen): (Entries, &mut dyn FnMut(&Ours)),
+    mut entries: Entries,
     (report, emit): (i64, &mut dyn FnMut(Scored) -> Result<()>),
 ) -> Result<()> {
     let (conn, scope) = (feed.conn, feed.scope);
+    let (mut seen, expected) = (0, entries.expected);
     let ours = std::iter::from_fn(|| match entries.merged.next() {
         Ok(None) => None,
         Ok(Some(record)) => {
             let entry = feed.ours(&record).ok_or_else(|| Error::Apply("an entry came back cut".into()));
-            entry.iter().for_each(&mut *seen);
+            seen += entry.iter().filter(|e| scope.of.inside(e.item, e.occurred_at)).count() as u64;
             Some(entry)
         }
         Err(e) => Some(Err(aside(&e))),
     });
-    let since = scope.window.0 - LOOK_BACK;
+    let since = scope.of.window.0 - LOOK_BACK;
     let around = Around {
         ours: &mut |kind, name| feed.by_name(kind, name),
         met: &mut |line_ref| feed.met(line_ref),
         of_order: &mut |order| feed.of_order(order),
         theirs: &mut |kind, name| {
-            let found = reports::find(conn, scope.book, report, kind, name, since)?;
+            let found = reports::find(conn, scope.of.book, report, kind, name, since)?;
             Ok(found.map(|line| feed.line(line.id, &line.as_line(), false)))
         },
         in_grace: &|entry| entry.occurred_at + (scope.grace)(&entry.kind) > scope.now,
@@ -405,25 +438,11 @@ pub fn score(
     compare(lines, ours, around).map_err(|e| match e {
         MatchError::Feed(e) => e,
         unsorted => Error::Apply(unsorted.to_string()),
-    })
-}
-
-/// How many entries the window expects: what a run of any size must have scored.
-pub fn expected(conn: &Connection, scope: &Scope) -> Result<i64> {
-    let mut statement = conn.prepare_cached(
-        "SELECT kind, count(*) FROM postonce_journal
-         WHERE book = ?1 AND settles = 1 AND occurred_at >= ?2 AND occurred_at < ?3 AND id <= ?4 GROUP BY kind",
-    )?;
-    let (from, to) = scope.window;
-    let rows = statement.query_map(params![scope.book, from, to, scope.journal_upto], |r| {
-        Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?))
     })?;
-    let mut expected = 0;
-    for row in rows {
-        let (kind, count) = row?;
-        expected += if (scope.covers)(&kind) { count } else { 0 };
+    if seen != expected {
+        return Err(Error::Apply(format!("{expected} entries of the window are expected in the report, {seen} came by")));
     }
-    Ok(expected)
+    Ok(())
 }
 
 /// What an entry says, for a discrepancy.
