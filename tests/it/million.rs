@@ -181,7 +181,7 @@ fn a_million_lines_against_a_million_entries() {
     // the comparing itself: the same lines again, which are in the file now
     let compared: Mutex<Vec<(&'static str, Instant)>> = Mutex::default();
     let note = |phase, _| compared.lock().unwrap().push((phase, Instant::now()));
-    let again = Ask { file: None, report: Some("balance_change_from_activity"), kept: Some(1), progress: &note, ..ask };
+    let again = Ask { kept: Some(1), progress: &note, ..ask };
     let settled = settle::run(&Access::Ours(&shared.store), &source, &again).unwrap();
     assert_eq!((settled.state, settled.buckets.get("matched")), ("COMPLETED", Some(&(count as i64))), "{settled:?}");
     let at = |phase: &str| compared.lock().unwrap().iter().rev().find(|(name, _)| *name == phase).unwrap().1;
