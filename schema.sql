@@ -360,8 +360,8 @@ CREATE UNIQUE INDEX postonce_runs_first ON postonce_runs(book, report_name, wind
 CREATE INDEX postonce_runs_by_day ON postonce_runs(book, day);
 
 -- One row a scored item. Two that met are one row, under the line: nothing can tell the two sides of a pair differently.
--- Lines that stand one behind the other and met the entry of their own name are one row with an end (upto): the
--- partner of each is the entry that its name leads to.
+-- Lines that stand one behind the other and are equal to the entry of their own name are one row with an end (upto):
+-- the partner of each is the entry that its name leads to.
 CREATE TABLE postonce_run_items(             -- inserted by reconcile in order while the run is RUNNING; never changed
   run     INTEGER NOT NULL,
   side    TEXT NOT NULL CHECK (side IN ('T', 'O')), -- theirs: a line of the run's report; ours: an entry without a line in it
@@ -375,8 +375,7 @@ CREATE TABLE postonce_run_items(             -- inserted by reconcile in order w
   PRIMARY KEY (run, side, item),
   CONSTRAINT a_pair_has_two CHECK ((bucket IN ('matched', 'amount_differs', 'currency_differs', 'fee_differs', 'not_comparable',
     'duplicate_theirs', 'duplicate_ours')) = (partner IS NOT NULL OR upto IS NOT NULL)),
-  CONSTRAINT many_met_by_name CHECK (upto IS NULL OR (side = 'T' AND partner IS NULL AND bucket IN ('matched', 'not_comparable')
-    AND rule IN ('LINE_REF', 'KIND+SOURCE'))),
+  CONSTRAINT many_met_by_name CHECK (upto IS NULL OR (side = 'T' AND partner IS NULL AND bucket = 'matched' AND rule IN ('LINE_REF', 'KIND+SOURCE'))),
   CONSTRAINT partner_is_scored_or_not CHECK ((partner IS NULL AND upto IS NULL) = (scored IS NULL)),
   CONSTRAINT theirs_only CHECK (side = 'T' OR bucket NOT IN ('missing_ours', 'pending_theirs', 'provider_only', 'not_ours', 'parked_ours', 'duplicate_theirs')),
   CONSTRAINT ours_only CHECK (side = 'O' OR bucket NOT IN ('missing_theirs', 'in_transit', 'duplicate_ours')),

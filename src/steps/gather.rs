@@ -277,7 +277,8 @@ pub(super) fn begin_keeping<'a>(
         Lines::Kept(report) => return Ok(Keeping::Kept(access.read(|conn| reports::get(conn, report))?)),
         Lines::New(scratch, sha256) => (scratch, sha256),
     };
-    if !scratch.is_empty() && ask.window.is_some() && !scratch.touches_window() {
+    // a list was asked for by its window, and may be one of settlement days, whose payments are older
+    if !scratch.is_empty() && ask.window.is_some() && ask.file.is_some() && !scratch.touches_window() {
         return Err(Stop::Invalid("the report holds no line of the window: is it of another day?".into()));
     }
     let lines = scratch.sort(book)?;

@@ -19,13 +19,18 @@ pub enum Read {
 pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis) -> Vec<Event> {
     let made_here = matches!(origin, Origin::Report | Origin::Imported);
     if made_here && body.headers.lines().any(|line| line == told::HEADER) {
-        return vec![told::event(&body.bytes)];
+        let mut told = vec![told::event(&body.bytes)];
+        of_account(source, &mut told);
+        return told;
     }
     let headers: Vec<(&str, &str)> = body.headers.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut events = match inflated(body, &headers) {
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,
         None => source.interpreter.interpret(&body.bytes, &headers, &body.query, received_at).events,
     };
+    if made_here || matches!(origin, Origin::Fetched | Origin::Rebuilt) {
+        of_account(source, &mut events);
+    }
     let proof = match (origin, source.verifier.covers()) {
         (Origin::Fetched | Origin::Rebuilt | Origin::Report | Origin::Manual, _) => Proof::Fetched,
         (_, Covers::Body) => Proof::Body,
@@ -39,6 +44,15 @@ pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis)
         }
     }
     events
+}
+
+/// What we asked for ourselves is of the account that was asked, also where an object does not say so: its webhook would
+/// have, and must find the same key.
+fn of_account(source: &Source, events: &mut [Event]) {
+    let account = &source.settlement.account;
+    for event in events.iter_mut().filter(|event| !account.is_empty() && event.provider_account.is_none()) {
+        event.provider_account = Some(account.clone());
+    }
 }
 
 /// What one raw event of a body is: the whole (`item` 0), which is taken out, or the `item`th of a batch.

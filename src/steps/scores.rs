@@ -23,12 +23,11 @@ pub(super) struct Verdict {
     pub late_fee: bool,
 }
 
-/// A pair that met by name: its line as the distance from the report's first one.
+/// An equal pair that met by name: its line as the distance from the report's first one.
 #[derive(Clone, Copy)]
 struct Met {
     entry: i64,
     line: u32,
-    comparable: bool,
     scored: bool,
     /// They met in an earlier run.
     before: bool,
@@ -37,8 +36,8 @@ struct Met {
 
 impl Met {
     /// What the row of a stretch says.
-    fn how(&self) -> (bool, bool, bool) {
-        (self.comparable, self.scored, self.before)
+    fn how(&self) -> (bool, bool) {
+        (self.scored, self.before)
     }
 }
 
@@ -62,7 +61,7 @@ impl Scores {
         if !theirs && inside && !duplicate {
             return;
         }
-        let equal = matches!(scored.bucket, Bucket::Matched | Bucket::NotComparable);
+        let equal = scored.bucket == Bucket::Matched;
         let by_name = matches!(scored.rule, Some(Rule::KindReference | Rule::LineRef)) && scored.named;
         if theirs
             && equal
@@ -72,7 +71,6 @@ impl Scores {
             self.met.push(Met {
                 entry: partner,
                 line,
-                comparable: scored.bucket == Bucket::Matched,
                 scored: inside,
                 before: scored.rule == Some(Rule::LineRef),
                 late_fee: scored.late_fee,
@@ -96,11 +94,8 @@ impl Scores {
         for one in &self.singles {
             *counts.entry(one.bucket.as_str()).or_insert(0) += 1;
         }
-        let equal = self.met.iter().filter(|m| m.comparable).count() as i64;
-        for (bucket, n) in [(Bucket::Matched, equal), (Bucket::NotComparable, self.met.len() as i64 - equal)] {
-            if n > 0 {
-                *counts.entry(bucket.as_str()).or_insert(0) += n;
-            }
+        if !self.met.is_empty() {
+            *counts.entry(Bucket::Matched.as_str()).or_insert(0) += self.met.len() as i64;
         }
         counts
     }
@@ -127,8 +122,7 @@ impl Scores {
         let of = |v: &&Verdict| (if v.theirs { v.partner } else { v.item }) == entry;
         // sorted by entry once they are written
         let at = self.met.partition_point(|m| m.entry < entry);
-        let met = self.met[at..].iter().take_while(|m| m.entry == entry).any(|m| m.comparable);
-        met || self.of(Bucket::Matched).any(|v| of(&v))
+        self.met.get(at).is_some_and(|m| m.entry == entry) || self.of(Bucket::Matched).any(|v| of(&v))
     }
 
     /// The rows of the run's items, in the order of their key: O before T.
@@ -144,7 +138,7 @@ impl Scores {
                 side: "T",
                 item: self.first_line + i64::from(first.line),
                 upto: Some(self.first_line + i64::from(last.line)),
-                bucket: if first.comparable { Bucket::Matched } else { Bucket::NotComparable }.as_str(),
+                bucket: Bucket::Matched.as_str(),
                 partner: None,
                 scored: Some(first.scored),
                 rule: Some(rule_word(if first.before { Rule::LineRef } else { Rule::KindReference })),

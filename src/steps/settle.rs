@@ -93,7 +93,7 @@ pub struct Settled {
 pub fn book_of(source: &Source) -> Book {
     Book {
         tenant: source.tenant.clone(),
-        provider: source.recipe.provider.clone(),
+        provider: source.recipe.keyed_as().to_owned(),
         provider_account: source.settlement.account.clone(),
         mode: source.mode.unwrap_or(Mode::Live),
     }

@@ -89,14 +89,14 @@ impl Lab {
         std::fs::create_dir(&recipes).unwrap();
         std::fs::write(recipes.join("birchbank.toml"), BANK).unwrap();
         let text = format!(
-            "providers_dir = \"{}\"\n[[source]]\nname = \"bank\"\nprovider = \"birchbank\"\nmode = \"live\"\nsecrets = [\"file:{}\"]\n{effects}",
+            "providers_dir = \"{}\"\n[[source]]\nname = \"bank\"\nprovider = \"birchbank\"\nmode = \"live\"\ntrust_unsigned_fields = true\nsecrets = [\"file:{}\"]\n{effects}",
             recipes.display(),
             secret.display()
         );
+        let app = postonce::rusqlite::Connection::open(folder.join("lab.db")).unwrap();
+        app.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE shop_orders(paid INTEGER)").unwrap();
         let (sources, endpoints) = engine::build(&Loaded::parse(text).unwrap()).unwrap();
         let (engine, waking) = Engine::open(&folder.join("lab.db"), sources, endpoints, &Options::default()).unwrap();
-        let orders = |tx: &postonce::store::Tx| Ok(tx.conn.execute_batch("CREATE TABLE shop_orders(paid INTEGER)")?);
-        engine.shared().store.write(orders).unwrap();
         engine.start(waking, Parts { apply: true, deliver: false }).unwrap();
         Lab { engine, folder }
     }
@@ -342,7 +342,7 @@ fn a_line_with_nothing_but_the_merchants_order_finds_the_entry_of_that_order() {
         format!(r#"{{"id":"e-{reference}","type":"payment","reference":"{reference}","amount":{amount},"currency":"EUR","order":"{order}"}}"#)
             .into_bytes()
     };
-    lab.post("content-type: application/json", Origin::Imported, &[body("7", "w7", 500), body("8", "w8", 600)]);
+    lab.post("content-type: application/json", Origin::Webhook, &[body("7", "w7", 500), body("8", "w8", 600)]);
     assert_eq!(lab.number("SELECT count(*) FROM postonce_claims WHERE kind = 'operation' AND state = 'DONE'"), 2);
     let at = postonce::clock::rfc3339(start() + 2 * HOUR);
     // the amount is right for one of them

@@ -121,7 +121,7 @@ impl Scratch {
         self.span
     }
 
-    /// Did any line happen inside of the window, or does one not say when?
+    /// Did any line happen or become available inside of the window, or does one not say when?
     pub fn touches_window(&self) -> bool {
         self.within > 0
     }
@@ -169,7 +169,7 @@ impl Scratch {
             self.span = Some((first.min(at), last.max(at)));
         }
         let inside = |at: Millis| self.window.is_none_or(|(from, to)| at >= from && at < to);
-        self.within += u64::from(line.occurred_at.is_none_or(inside));
+        self.within += u64::from(line.occurred_at.is_none_or(inside) || line.available_at.is_some_and(inside));
         let packed = Line {
             kind,
             name: "",
