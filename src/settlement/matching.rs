@@ -388,8 +388,7 @@ impl<E> Run<'_, E> {
             named: line.name == entry.name,
             late_fee: bucket == Bucket::Matched && line.fee != 0 && entry.fee.is_none(),
         };
-        let ours =
-            Scored { side: Side::Ours, item: entry.item, partner: Some((line.item, line.in_window)), ..theirs };
+        let ours = Scored { side: Side::Ours, item: entry.item, partner: Some((line.item, line.in_window)), ..theirs };
         self.tell(line.in_window, theirs)?;
         self.tell(entry.in_window, ours)
     }

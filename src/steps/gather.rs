@@ -223,13 +223,14 @@ fn read_file<'r>(
     let mut hashed = Hashed { file, hash: Sha256::new() };
     let zone = source.settlement.report_zone.clone();
     let options = ReadOptions { currency: source.settlement.currency, zone };
-    let summary = report::read::<Stop>(rules, BufReader::with_capacity(PART as usize, &mut hashed), &options, &mut |line| {
-        scratch.add(&line)?;
-        if scratch.len() % 10_000 == 0 {
-            (ask.progress)("read", scratch.len());
-        }
-        Ok(())
-    })?;
+    let summary =
+        report::read::<Stop>(rules, BufReader::with_capacity(PART as usize, &mut hashed), &options, &mut |line| {
+            scratch.add(&line)?;
+            if scratch.len() % 10_000 == 0 {
+                (ask.progress)("read", scratch.len());
+            }
+            Ok(())
+        })?;
     std::io::copy(&mut hashed, &mut std::io::sink()).map_err(|e| Stop::Failed(no_file(&path, &e)))?;
     let sha256 = hashed.hash.finalize().into();
     let skipped = serde_json::to_string(&summary.skipped).unwrap_or_default();
@@ -407,7 +408,8 @@ impl Keeper<'_> {
     }
 
     fn add_part(&mut self, packed: std::io::Result<Vec<u8>>) -> Result<()> {
-        let packed = packed.map_err(|e| Error::refused(format!("the report cannot be read again: {e}"), "try it again"))?;
+        let packed =
+            packed.map_err(|e| Error::refused(format!("the report cannot be read again: {e}"), "try it again"))?;
         let (report, part) = (self.report, self.part);
         self.part += 1;
         self.pour.push(move |tx| reports::add_part(tx, report, part, &packed))

@@ -211,9 +211,8 @@ fn missing(
     scores: &Scores,
     handed: &mut Handed,
 ) -> Result<()> {
-    let lines = access.read(|conn| {
-        scores.of(Bucket::MissingOurs).map(|v| reports::line(conn, v.item)).collect::<Result<Vec<_>>>()
-    })?;
+    let lines = access
+        .read(|conn| scores.of(Bucket::MissingOurs).map(|v| reports::line(conn, v.item)).collect::<Result<Vec<_>>>())?;
     let mut client = match source.api_key {
         Some(_) => Client::new(&source.recipe, source.settlement.access.clone(), ask.pace).ok(),
         None => None,

@@ -265,6 +265,10 @@ impl One<'_> {
         drop(conn);
         let found = self.new_missing(scores)?;
         let (counts, ours) = (scores.counts(), scores.ours());
+        if ours < expected {
+            let why = format!("{expected} entries of the window are expected in the report, and {ours} have a score");
+            return Err(Stop::Failed(Error::Apply(why)));
+        }
 
         scores.store(self.access, self.ask, (self.book, self.run))?;
         // only the look at all that is open has seen what lies before the window

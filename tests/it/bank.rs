@@ -281,7 +281,11 @@ fn payouts_pending_lines_and_settled_currencies_are_found_as_what_they_are() {
             let first = lab.run(&file, now);
             prop_assert_eq!(first.state, "COMPLETED", "{:?}", first);
             prop_assert_eq!(lab.items(first.run), wanted.clone(), "first run");
-            prop_assert_eq!((first.found, first.repaired, first.posted), (0, 0, posted), "pending is never posted early");
+            prop_assert_eq!(
+                (first.found, first.repaired, first.posted),
+                (0, 0, posted),
+                "pending is never posted early"
+            );
             prop_assert_eq!(lab.number("SELECT count(*) FROM postonce_journal") - before, posted);
             // what was pending and succeeded since is missing no more than what was there all along
             let succeeded: Vec<Vec<u8>> =
@@ -306,9 +310,11 @@ fn payouts_pending_lines_and_settled_currencies_are_found_as_what_they_are() {
 
 /// A statement of the tests below: a day's payments that are there on both sides, and rows of one's own.
 fn day_of(lab: &Lab, rows: &[String], name: &str) -> std::path::PathBuf {
-    let ours: Vec<Vec<u8>> = (0..8).map(|n| told("payment", &format!("p{n}"), 100 + n, "EUR", start() + HOUR)).collect();
+    let ours: Vec<Vec<u8>> =
+        (0..8).map(|n| told("payment", &format!("p{n}"), 100 + n, "EUR", start() + HOUR)).collect();
     lab.post(told::HEADER, Origin::Imported, &ours);
-    let theirs = (0..8).map(|n| row(&format!("r{n}"), "payment", &format!("p{n}"), 100 + n, "EUR", start() + HOUR, "done"));
+    let theirs =
+        (0..8).map(|n| row(&format!("r{n}"), "payment", &format!("p{n}"), 100 + n, "EUR", start() + HOUR, "done"));
     let all: Vec<String> = theirs.chain(rows.iter().cloned()).collect();
     lab.statement(name, &all)
 }

@@ -242,13 +242,7 @@ pub fn entries(conn: &Connection, of: &Wanted, path: &Path) -> Result<Entries> {
 }
 
 /// Completes some entries by their claims and hands them to the sorter.
-fn sort_in(
-    conn: &Connection,
-    book: i64,
-    extras: Extras,
-    entries: &mut Vec<Read>,
-    sorter: &mut Sorter,
-) -> Result<()> {
+fn sort_in(conn: &Connection, book: i64, extras: Extras, entries: &mut Vec<Read>, sorter: &mut Sorter) -> Result<()> {
     extras.add(conn, book, entries)?;
     let mut payload = Vec::new();
     for entry in entries.drain(..) {
@@ -440,7 +434,9 @@ pub fn score(
         unsorted => Error::Apply(unsorted.to_string()),
     })?;
     if seen != expected {
-        return Err(Error::Apply(format!("{expected} entries of the window are expected in the report, {seen} came by")));
+        return Err(Error::Apply(format!(
+            "{expected} entries of the window are expected in the report, {seen} came by"
+        )));
     }
     Ok(())
 }

@@ -4,10 +4,10 @@
 //! an index, and one name is found by an index of every 64th line. The report counts each chunk as it is written, and
 //! the schema believes no count that its lines do not have.
 
+use super::packed::{Line, Lines};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::money::{Currency, Money};
-use super::packed::{Line, Lines};
 use crate::store::Tx;
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 

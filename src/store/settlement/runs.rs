@@ -279,7 +279,8 @@ pub struct NewSettled {
     pub rule: Option<&'static str>,
 }
 
-const SETTLE: &str = "INSERT INTO postonce_settled(entry, book, line, run, at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+const SETTLE: &str =
+    "INSERT INTO postonce_settled(entry, book, line, run, at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
 
 /// Settles a chunk of entries of a run for good, in their order. One that is settled already stays as it is.
 pub fn settle(tx: &Tx, (book, run): (i64, i64), pairs: &[NewSettled]) -> Result<()> {

@@ -362,8 +362,7 @@ fn name(
         }
         line.tail(&mut tail);
         line.payload(&mut payload);
-        let record =
-            Record { kind: line.kind.as_bytes(), name: line.name.as_bytes(), tail: &tail, payload: &payload };
+        let record = Record { kind: line.kind.as_bytes(), name: line.name.as_bytes(), tail: &tail, payload: &payload };
         sorter.add(record).map_err(|e| aside(&e))?;
     }
     Ok(())
