@@ -242,7 +242,7 @@ pub struct Merged {
 
 impl Merged {
     /// The next record.
-    pub fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+    pub fn next_record(&mut self) -> io::Result<Option<Record<'_>>> {
         if self.begun
             && let Some(&top) = self.heap.first()
         {
@@ -291,7 +291,7 @@ mod tests {
         ) {
             let path = std::env::temp_dir().join(format!("postonce-sorter-{}-{at}", std::process::id()));
             let mut sorters = [Sorter::new(&path).unwrap(), Sorter::new(&path).unwrap()];
-            let mut wanted: Vec<(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>)> = Vec::new();
+            let mut wanted = Vec::new();
             for (n, (kind, name, tail, length)) in texts.iter().enumerate() {
                 // some far larger than what is read ahead
                 let payload = vec![n as u8; if n == 7 { 3 * AHEAD } else { *length }];
@@ -304,10 +304,10 @@ mod tests {
             }
             let mut merged = Sorter::merged(sorters.into_iter().collect()).unwrap();
             let mut got = Vec::new();
-            while let Some(r) = merged.next().unwrap() {
+            while let Some(r) = merged.next_record().unwrap() {
                 got.push((r.kind.to_vec(), r.name.to_vec(), r.tail.to_vec(), r.payload.to_vec()));
             }
-            prop_assert!(merged.next().unwrap().is_none());
+            prop_assert!(merged.next_record().unwrap().is_none());
             let key = |r: &(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>)| (r.0.clone(), r.1.clone(), r.2.clone());
             prop_assert!(got.windows(2).all(|two| key(&two[0]) <= key(&two[1])), "not in order");
             got.sort();

@@ -195,7 +195,7 @@ pub(super) fn gather<'r>(access: &Access, source: &'r Source, book: i64, ask: &A
     let mut scratch = Scratch::open(access.path(), ask.span(), true);
     let pulled = client.rows::<Stop>(name, (from, to), &mut |line| {
         scratch.add(&line)?;
-        if scratch.len() % 1000 == 0 {
+        if scratch.len().is_multiple_of(1000) {
             (ask.progress)("pulled", scratch.len());
         }
         Ok(())
@@ -226,7 +226,7 @@ fn read_file<'r>(
     let summary =
         report::read::<Stop>(rules, BufReader::with_capacity(PART as usize, &mut hashed), &options, &mut |line| {
             scratch.add(&line)?;
-            if scratch.len() % 10_000 == 0 {
+            if scratch.len().is_multiple_of(10_000) {
                 (ask.progress)("read", scratch.len());
             }
             Ok(())
@@ -376,7 +376,7 @@ impl Keeper<'_> {
             if self.chunk.len() >= self.pieces.rows() {
                 self.hand_over()?;
             }
-            let Some(record) = self.lines.next().map_err(|e| aside(&e))? else { return Ok(None) };
+            let Some(record) = self.lines.next_record().map_err(|e| aside(&e))? else { return Ok(None) };
             let Some(line) = packed::Line::of(&record) else {
                 return Err(Error::Apply("a line came back cut".into()));
             };

@@ -336,10 +336,7 @@ impl One<'_> {
                 let mut scores = Scores::new(report.first_line);
                 let reading = open_for_reading(self.access.path())?;
                 let mut lines = reports::all_statement(&reading)?;
-                let lines = reports::all(&mut lines, &report)?.map(|line| {
-                    let line = line?;
-                    Ok(seen(line.id, &line.as_line()))
-                });
+                let lines = reports::all(&mut lines, &report, &mut seen)?;
                 let emit = &mut |scored| {
                     scores.take(scored);
                     Ok(())

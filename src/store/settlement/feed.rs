@@ -408,7 +408,7 @@ pub fn score(
 ) -> Result<()> {
     let (conn, scope) = (feed.conn, feed.scope);
     let (mut seen, expected) = (0, entries.expected);
-    let ours = std::iter::from_fn(|| match entries.merged.next() {
+    let ours = std::iter::from_fn(|| match entries.merged.next_record() {
         Ok(None) => None,
         Ok(Some(record)) => {
             let entry = feed.ours(&record).ok_or_else(|| Error::Apply("an entry came back cut".into()));

@@ -62,38 +62,43 @@ const COLUMNS: &str =
     "kind, name, place, line_ref, reference, ref_alt, parent, ord, gross, tax, fee, net, currency, shown_amount,
     shown_currency, occurred_at, available_at, payout_ref, pending, unknown_kind, also";
 
-fn read(r: &Row, from: usize, id: i64) -> rusqlite::Result<StoredLine> {
-    let currency = |at: usize| -> rusqlite::Result<Option<Currency>> {
-        Ok(r.get_ref(at)?.as_str_or_null()?.and_then(Currency::parse))
-    };
+/// A line as it lies in a row, from this column on.
+fn line_in<'r>(r: &'r Row, from: usize) -> rusqlite::Result<Line<'r>> {
+    let text = |at: usize| -> rusqlite::Result<Option<&'r str>> { Ok(r.get_ref(from + at)?.as_str_or_null()?) };
+    let sure = |at: usize| -> rusqlite::Result<&'r str> { Ok(r.get_ref(from + at)?.as_str()?) };
+    let number = |at: usize| -> rusqlite::Result<Option<i64>> { Ok(r.get_ref(from + at)?.as_i64_or_null()?) };
+    let amount = |at: usize| -> rusqlite::Result<i64> { Ok(r.get_ref(from + at)?.as_i64()?) };
     let wrong = || rusqlite::Error::InvalidColumnName("currency".into());
-    let shown = match (r.get::<_, Option<i64>>(from + 13)?, currency(from + 14)?) {
+    let shown = match (number(13)?, text(14)?.and_then(Currency::parse)) {
         (Some(minor), Some(currency)) => Some(Money { minor, currency }),
         _ => None,
     };
-    Ok(StoredLine {
-        id,
-        kind: r.get(from)?,
-        name: r.get(from + 1)?,
-        place: r.get(from + 2)?,
-        line_ref: r.get(from + 3)?,
-        reference: r.get(from + 4)?,
-        ref_alt: r.get(from + 5)?,
-        parent: r.get(from + 6)?,
-        order: r.get(from + 7)?,
-        gross: r.get(from + 8)?,
-        tax: r.get(from + 9)?,
-        fee: r.get(from + 10)?,
-        net: r.get(from + 11)?,
-        currency: currency(from + 12)?.ok_or_else(wrong)?,
+    Ok(Line {
+        kind: sure(0)?,
+        name: sure(1)?,
+        place: amount(2)?,
+        line_ref: sure(3)?,
+        reference: text(4)?,
+        ref_alt: text(5)?,
+        parent: text(6)?,
+        order: text(7)?,
+        gross: amount(8)?,
+        tax: amount(9)?,
+        fee: amount(10)?,
+        net: amount(11)?,
+        currency: Currency::parse(sure(12)?).ok_or_else(wrong)?,
         shown,
-        occurred_at: r.get(from + 15)?,
-        available_at: r.get(from + 16)?,
-        payout_ref: r.get(from + 17)?,
-        pending: r.get(from + 18)?,
-        unknown_kind: r.get(from + 19)?,
-        also: r.get(from + 20)?,
+        occurred_at: number(15)?,
+        available_at: number(16)?,
+        payout_ref: text(17)?,
+        pending: amount(18)? != 0,
+        unknown_kind: text(19)?,
+        also: number(20)?,
     })
+}
+
+fn read(r: &Row) -> rusqlite::Result<StoredLine> {
+    Ok(line_in(r, 1)?.stored(r.get(0)?))
 }
 
 impl StoredLine {
@@ -315,7 +320,7 @@ pub fn get(conn: &Connection, id: i64) -> Result<Report> {
 pub fn line(conn: &Connection, id: i64) -> Result<Option<StoredLine>> {
     Ok(conn
         .prepare_cached(&format!("SELECT id, {COLUMNS} FROM postonce_report_lines WHERE id = ?1"))?
-        .query_row([id], |r| read(r, 1, r.get(0)?))
+        .query_row([id], read)
         .optional()?)
 }
 
@@ -324,17 +329,21 @@ pub fn lines(conn: &Connection, report: &Report, after: i64, most: u32) -> Resul
     let mut statement = conn.prepare_cached(&format!(
         "SELECT id, {COLUMNS} FROM postonce_report_lines WHERE id > max(?1, ?2 - 1) AND id < ?2 + ?3 ORDER BY id LIMIT ?4"
     ))?;
-    let rows = statement.query_map(params![after, report.first_line, report.rows, most], |r| read(r, 1, r.get(0)?))?;
+    let rows = statement.query_map(params![after, report.first_line, report.rows, most], read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Every line of a report, in the order in which they are kept.
-pub fn all<'s>(
+/// Every line of a report, as `of` sees it, in the order in which they are kept.
+pub fn all<'s, T>(
     statement: &'s mut Statement,
     report: &Report,
-) -> Result<impl Iterator<Item = rusqlite::Result<StoredLine>> + 's> {
-    let rows = statement.query_map([report.first_line, report.first_line + report.rows], |r| read(r, 1, r.get(0)?))?;
-    Ok(rows)
+    mut of: impl FnMut(i64, &Line) -> T + 's,
+) -> Result<impl Iterator<Item = Result<T>> + 's> {
+    let mut rows = statement.query([report.first_line, report.first_line + report.rows])?;
+    Ok(std::iter::from_fn(move || match rows.next() {
+        Ok(row) => row.map(|r| Ok(of(r.get(0)?, &line_in(r, 1)?))),
+        Err(e) => Some(Err(e.into())),
+    }))
 }
 
 /// The statement for [`all`].
@@ -369,6 +378,6 @@ pub fn find(
             indexed("<", "DESC"),
             indexed(">", "ASC"),
         ))?
-        .query_row(params![book, but, kind, name, since], |r| read(r, 1, r.get(0)?))
+        .query_row(params![book, but, kind, name, since], read)
         .optional()?)
 }
