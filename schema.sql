@@ -185,12 +185,12 @@ CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN 
 CREATE TRIGGER postonce_journal_fixed BEFORE UPDATE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_journal_kept BEFORE DELETE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN SELECT
-  CASE WHEN NEW.journal IS NOT (SELECT max(id) FROM postonce_journal) THEN RAISE(ABORT, 'this entry is closed')
-       WHEN NEW.seq IS NOT (SELECT count(*) + 1 FROM postonce_postings WHERE journal = NEW.journal) THEN RAISE(ABORT, 'postings are numbered without gaps')
-       WHEN NEW.seq > (SELECT posting_count FROM postonce_journal WHERE id = NEW.journal) THEN RAISE(ABORT, 'more postings than the entry declares')
-       WHEN NOT EXISTS (SELECT 1 FROM postonce_accounts d JOIN postonce_accounts c ON c.id = NEW.credit JOIN postonce_journal j ON j.id = NEW.journal
-         WHERE d.id = NEW.debit AND d.currency = c.currency AND d.book = c.book AND d.book = j.book)
-         THEN RAISE(ABORT, 'both accounts of a posting are of its book and of one currency') END; END;
+  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(ABORT, 'this entry is closed')
+       WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
+         THEN RAISE(ABORT, 'postings are numbered without gaps')
+       WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
+         WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency)
+         THEN RAISE(ABORT, 'a posting is one that its entry declares, between accounts of its book and of one currency') END; END;
 CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
   UPDATE postonce_accounts SET debits = debits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.debit;
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;

@@ -431,6 +431,7 @@ impl Writer {
             apply_budget: self.options.apply_budget,
             names: &self.names,
             trusting,
+            seen: super::Seen::default(),
         };
         let mut ids = Vec::with_capacity(intake.len());
         for one in intake {

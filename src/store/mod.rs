@@ -39,7 +39,7 @@ use gate::Gate;
 pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, beside, file_system, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
@@ -134,6 +134,21 @@ pub struct Tx<'a> {
     pub apply_budget: Duration,
     names: &'a Names,
     trusting: bool,
+    seen: Seen,
+}
+
+/// What this transaction has seen already, and nobody else can change before its end. Forgotten when a part is undone.
+#[derive(Default)]
+struct Seen {
+    last_entry: Cell<Option<(i64, [u8; 32])>>,
+    anybody_waits: Cell<Option<bool>>,
+}
+
+impl Seen {
+    fn forget(&self) {
+        self.last_entry.set(None);
+        self.anybody_waits.set(None);
+    }
 }
 
 /// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
@@ -225,6 +240,7 @@ impl<'a> Tx<'a> {
             }
             Err(error) => {
                 self.names.clear();
+                self.seen.forget();
                 if self.conn.is_autocommit() {
                     return Err(match error {
                         known @ (Error::LostTransaction(_) | Error::OverBudget(_)) => known,
@@ -253,6 +269,7 @@ pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<
         apply_budget: options.apply_budget,
         names: &names,
         trusting: false,
+        seen: Seen::default(),
     })?;
     conn.execute_batch("COMMIT")?;
     Ok(value)
