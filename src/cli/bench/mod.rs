@@ -193,7 +193,7 @@ impl Run<'_> {
         for rate in [Some(1000), Some(5000), Some(10_000), Some(15_000), Some(20_000), None] {
             let before = done();
             let cpu_before = cpu_by_thread();
-            let heard = self.offer(&server, 64, rate, first)?;
+            let heard = self.offer(&server, 128, rate, first)?;
             first = heard.next;
             let applied = done() - before;
             let (waited, behind) = (Instant::now(), heard.answered.saturating_sub(applied));
