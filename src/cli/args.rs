@@ -70,7 +70,7 @@ pub(crate) enum Command {
     /// What the comparisons found for a person, and what they decided.
     #[command(subcommand)]
     Discrepancies(Discrepancies),
-    /// Bring in the history of a business that was there before, without sending receipts.
+    /// Bring in the history of a business that was there before, or an archive of retention, without sending receipts.
     Import(ImportHistory),
     /// The version, and that of SQLite.
     Version,
@@ -538,6 +538,9 @@ pub(crate) struct ImportHistory {
     /// Which list of the API, or which report the file is.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Instead: the archives that retention wrote (`[retain] archive`), or a folder of them; several are read in order.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["source", "since", "until", "file", "name"])]
+    pub archive: Vec<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]

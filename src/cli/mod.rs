@@ -8,10 +8,12 @@ mod backup;
 mod bench;
 mod check;
 mod completions;
+mod desk;
 mod discrepancies;
 mod doctor;
 mod erase;
 mod forward;
+mod import;
 mod init;
 mod interpret;
 mod list;
@@ -81,7 +83,7 @@ pub fn main() -> ExitCode {
         Command::Torture(args) => torture::run(args),
         Command::Reconcile(args) => reconcile::main(args),
         Command::Discrepancies(args) => discrepancies::main(args),
-        Command::Import(args) => reconcile::import(args),
+        Command::Import(args) => import::run(args),
         Command::Version => output::version(),
     };
     match outcome {
