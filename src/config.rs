@@ -498,13 +498,22 @@ pub struct AlertRules {
     pub outbox_lag_s: i64,
     /// Seconds that an event may wait to be applied.
     pub apply_lag_s: i64,
+    /// Hours that an event may be parked, for a person or for what it waits for.
+    pub parked_h: u32,
     /// Minutes between two looks at the same trouble before it is told again; doubled each time, up to a day.
     pub repeat_minutes: u32,
 }
 
 impl Default for AlertRules {
     fn default() -> AlertRules {
-        AlertRules { rejected: 20, disk_free_mb: 1024, outbox_lag_s: 900, apply_lag_s: 300, repeat_minutes: 60 }
+        AlertRules {
+            rejected: 20,
+            disk_free_mb: 1024,
+            outbox_lag_s: 900,
+            apply_lag_s: 300,
+            parked_h: 24,
+            repeat_minutes: 60,
+        }
     }
 }
 

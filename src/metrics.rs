@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::engine::Shared;
+use crate::engine::latency::{self, Latency};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::providers::signature::Reason;
@@ -158,7 +159,7 @@ pub struct Histogram {
 impl Histogram {
     /// Records one duration.
     pub fn record(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let us = micros(took);
         let at = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
         self.buckets[at].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(us, Relaxed);
@@ -168,18 +169,6 @@ impl Histogram {
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Relaxed)).sum()
     }
-
-    /// The bucket bound below which `percent` of the records lie, in microseconds; `None` without records.
-    pub fn percentile_us(&self, percent: u64) -> Option<u64> {
-        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
-        let wanted = counts.iter().sum::<u64>().checked_mul(percent)?.div_ceil(100);
-        let mut below = 0;
-        let at = counts.iter().position(|count| {
-            below += count;
-            below >= wanted
-        })?;
-        (wanted > 0).then(|| BOUNDS_US.get(at).copied().unwrap_or(u64::MAX))
-    }
 }
 
 /// Everything that is counted since the start, beside [`crate::engine::Counts`].
@@ -188,8 +177,8 @@ pub struct Metrics {
     sources: BTreeMap<String, SourceCounters>,
     /// Requests for a source that is not in the configuration.
     pub unknown_source: AtomicU64,
-    /// From the request's last byte to the answer.
-    pub acknowledge: Histogram,
+    /// From the request's last byte to the 200: after the sync, or after the effect where the source answers so.
+    pub acknowledge: Latency,
     /// From stored to applied.
     pub apply: Histogram,
     /// One attempt to deliver a message.
@@ -206,7 +195,7 @@ impl Metrics {
         Metrics {
             sources: sources.map(|name| (name, SourceCounters::default())).collect(),
             unknown_source: AtomicU64::new(0),
-            acknowledge: Histogram::default(),
+            acknowledge: Latency::default(),
             apply: Histogram::default(),
             deliver: Histogram::default(),
             rescued: AtomicU64::new(0),
@@ -236,12 +225,6 @@ impl Metrics {
         if let Some(counters) = self.source(source) {
             counters.refused(reason);
         }
-    }
-
-    /// Counts a delivery that is safe, and how long that took.
-    pub fn stored(&self, source: &str, took: Duration) {
-        self.count(source, Outcome::Stored);
-        self.acknowledge.record(took);
     }
 
     /// Notes that an event which came at `received_at` has taken effect.
@@ -307,7 +290,8 @@ pub fn render(shared: &Shared) -> Result<String> {
 
 /// One counter family: name, help, unit and its values by labels.
 type Family = (&'static str, &'static str, Option<Unit>, Vec<(Vec<(&'static str, String)>, u64)>);
-type Buckets = (&'static str, &'static str, u64, Vec<u64>);
+/// One histogram: name, help, sum in microseconds, and its buckets by their ends in microseconds.
+type Buckets = (&'static str, &'static str, u64, Vec<(u64, u64)>);
 
 struct Page {
     now: Now,
@@ -373,11 +357,15 @@ fn lines(shared: &Shared) -> Vec<Family> {
 
 fn histograms(shared: &Shared) -> Vec<Buckets> {
     let of = |name, help, histogram: &Histogram| {
-        let counts: Vec<u64> = histogram.buckets.iter().map(|b| b.load(Relaxed)).collect();
+        let ends = BOUNDS_US.into_iter().chain([u64::MAX]);
+        let counts = ends.zip(&histogram.buckets).map(|(end, count)| (end, count.load(Relaxed))).collect();
         (name, help, histogram.sum_us.load(Relaxed), counts)
     };
+    let acknowledge = &shared.metrics.acknowledge;
+    let micros = |at| if at + 1 < latency::BUCKETS { micros(latency::end_of(at)) } else { u64::MAX };
+    let counts = acknowledge.reading().into_iter().enumerate().map(|(at, count)| (micros(at), count)).collect();
     vec![
-        of("acknowledge", "From the last byte of a delivery to its 200", &shared.metrics.acknowledge),
+        ("acknowledge", "From the last byte of a delivery to its 200", acknowledge.sum_us(), counts),
         of("apply", "From stored to applied", &shared.metrics.apply),
         of("deliver", "One attempt to deliver a message", &shared.metrics.deliver),
     ]
@@ -423,10 +411,11 @@ impl Collector for Page {
             ConstGauge::new(at.div_euclid(1000)).encode(gauge)?;
         }
         for (name, help, sum_us, counts) in &self.histograms {
-            let bounds = BOUNDS_US.iter().map(|us| seconds(*us)).chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+            let bound = |us: u64| if us == u64::MAX { f64::INFINITY } else { seconds(us) };
+            let buckets: Vec<(f64, u64)> = counts.iter().map(|(end, count)| (bound(*end), *count)).collect();
             let mut to = to.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-            to.encode_histogram::<NoLabelSet>(seconds(*sum_us), counts.iter().sum(), &buckets, None)?;
+            let count = counts.iter().map(|(_, count)| count).sum();
+            to.encode_histogram::<NoLabelSet>(seconds(*sum_us), count, &buckets, None)?;
         }
         Ok(())
     }
@@ -437,6 +426,10 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -444,20 +437,6 @@ fn signed(bytes: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_percentile_is_the_bound_that_covers_it() {
-        let histogram = Histogram::default();
-        assert_eq!(histogram.percentile_us(99), None);
-        for _ in 0..99 {
-            histogram.record(Duration::from_micros(700));
-        }
-        histogram.record(Duration::from_secs(2));
-        assert_eq!((histogram.percentile_us(50), histogram.percentile_us(99)), (Some(1_000), Some(1_000)));
-        assert_eq!(histogram.percentile_us(100), Some(2_500_000));
-        histogram.record(Duration::from_secs(3600));
-        assert_eq!((histogram.percentile_us(100), histogram.count()), (Some(u64::MAX), 101));
-    }
 
     #[test]
     fn every_reason_of_refusal_has_its_own_counter() {

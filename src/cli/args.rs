@@ -551,6 +551,8 @@ pub(crate) enum Discrepancies {
     Show(DiscrepanciesShow),
     /// Give one to somebody.
     Assign(DiscrepanciesAssign),
+    /// Ask the provider again for what is missing here; what it gives goes through the same path as its webhook.
+    Fetch(DiscrepanciesFetch),
     /// Close one, with how and why.
     Resolve(DiscrepanciesResolve),
 }
@@ -595,6 +597,23 @@ pub(crate) struct DiscrepanciesAssign {
     /// Why.
     #[arg(long)]
     pub note: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesFetch {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// Its number.
+    pub id: i64,
+    /// Why now.
+    #[arg(long)]
+    pub note: String,
+    /// Who says so; $USER when it is not given.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Seconds to wait for what was fetched to come through.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub wait: u64,
 }
 
 #[derive(ClapArgs, Debug)]

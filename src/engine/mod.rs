@@ -73,8 +73,6 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Attempts to send that failed.
     pub send_failures: AtomicU64,
-    /// From a complete request to its answer, on the webhook paths.
-    pub acknowledged: latency::Latency,
     /// Refused signatures by source and reason. Both are words of ours, so that this cannot grow.
     pub refusals: Mutex<BTreeMap<(String, &'static str), Refusals>>,
 }

@@ -487,3 +487,31 @@ fn over_http_too_an_answer_after_the_effect_tells_the_result() {
     assert_eq!(read(&first)["entry"]["amount"], 700);
     server.stop();
 }
+
+#[test]
+fn what_a_server_does_beside_its_listeners_an_app_gets_too() {
+    let app = App::new();
+    let copies = app.folder.join("copies");
+    let text = format!(
+        "[backup]\ndir = {copies:?}\n[alerts]\ndisk_free_mb = {}\n[[alert]]\nname = \"ops\"\nurl = \"http://127.0.0.1:9/\"\non = [\"disk\"]\n",
+        u32::MAX
+    );
+    let postonce = app.builder().config_text(&app.source("stripe", "")).config_text(&text).open().unwrap();
+    assert!(!copies.exists(), "nothing moves before the start");
+    postonce.start().unwrap();
+    for _ in 0..2 {
+        assert_eq!(send(&postonce, "stripe", &paid_by("evt_1", "pi_1", "cus_1", 100)).status, 200);
+    }
+    assert_eq!(postonce.shared().metrics.acknowledge.reading().iter().sum::<u64>(), 2, "each answer is counted once");
+    let copy = eventually("a scheduled backup", || {
+        let mut names = std::fs::read_dir(&copies).ok()?.flatten().map(|e| e.path());
+        names.find(|path| path.extension().is_some_and(|end| end == "db"))
+    });
+    assert!(postonce::store::check::run(&open_db(&copy)).unwrap().is_empty());
+    eventually("an alert, and its message", || {
+        let told =
+            "SELECT count(*) FROM postonce_alerts a, postonce_outbox o WHERE a.kind = 'disk' AND o.endpoint = 'ops'";
+        (app.count(told) > 0).then_some(())
+    });
+    postonce.stop();
+}

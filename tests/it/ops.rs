@@ -4,7 +4,7 @@ use crate::harness::{APP_SECRET, App, Folder, SECRET, Server, Setup, Wire, event
 use postonce::alerts::{Firing, Recipient, Watch};
 use postonce::config::{AlertFormat, AlertRules};
 use postonce::engine::{Engine, Parts};
-use postonce::store::Options;
+use postonce::store::{Options, Store};
 use rusqlite::Connection;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -238,6 +238,37 @@ fn what_is_raised_by_hand_is_an_alert_until_it_is_cleared() {
 }
 
 #[test]
+fn an_event_that_is_parked_for_too_long_is_an_alert() {
+    let folder = Folder::new();
+    let engine = engine(&folder.join("x.db"));
+    let shared = engine.shared();
+    let hours = |n: i64| postonce::clock::wall() - n * 3_600_000;
+    let times = [(hours(30), "PARKED"), (hours(29), "PARKED"), (hours(28), "DONE"), (hours(2), "PARKED")];
+    shared
+        .store
+        .write(move |tx| {
+            let source = tx.source("stripe")?;
+            for (at, state) in times {
+                tx.conn.execute(
+                    "INSERT INTO postonce_raw_events(source, origin, received_at, state, ended_at, reason) VALUES (?1, 'webhook', ?2, ?3, ?2, 'no reference')",
+                    rusqlite::params![source, at, state],
+                )?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let mut watch = Watch::begin();
+    let rules = AlertRules { disk_free_mb: 0, ..AlertRules::default() };
+    let parked = |firing: Vec<Firing>| firing.into_iter().filter(|f| f.kind == "parked").collect::<Vec<_>>();
+    let firing = parked(watch.look(shared, &rules).unwrap());
+    assert_eq!((firing.len(), firing[0].subject.as_str(), firing[0].count), (1, "stripe", 2), "{firing:?}");
+    assert!(firing[0].what.contains("the newest is 2 (no reference)"), "{firing:?}");
+    let patient = AlertRules { parked_h: 31, ..rules };
+    assert_eq!(parked(watch.look(shared, &patient).unwrap()), []);
+    engine.stop();
+}
+
+#[test]
 fn a_conflict_and_a_storm_of_bad_signatures_reach_the_people_who_are_told() {
     let app = App::start();
     let config = format!(
@@ -458,6 +489,18 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
     let fail = lines.iter().find(|l| l["verdict"] == "fail").unwrap();
     assert!(fail["what"].as_str().unwrap().contains("NOT_SET") && fail["try"].is_string(), "{fail}");
     assert!(lines.iter().all(|l| l["verdict"] != "ok"), "quiet shows what is not well only");
+    // An app with an old SQLite on the same file: the version of whoever grew it stands at byte 96.
+    let db = folder.join("x.db");
+    Store::open(&db, &Options::default()).unwrap().stop();
+    let old = |lines: &[Value]| {
+        lines.iter().any(|l| l["verdict"] == "warn" && l["what"].as_str().unwrap().contains("SQLite 3.40.1"))
+    };
+    assert!(!old(&doctor(good, &["--offline"]).1));
+    let mut bytes = std::fs::read(&db).unwrap();
+    bytes[96..100].copy_from_slice(&3_040_001_u32.to_be_bytes());
+    std::fs::write(&db, bytes).unwrap();
+    let (code, lines) = doctor(good, &["--offline"]);
+    assert!(code == 0 && old(&lines), "{lines:?}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, lines) = doctor(&format!("{good}api_base = \"http://{nobody}\"\n"), &[]);
     assert_eq!(code, 1, "{lines:?}");

@@ -263,6 +263,14 @@ pub(super) fn assign(ask: &Ask) -> Outcome {
     json(&object!({ "assigned": id }))
 }
 
+/// Asks the provider again for what a discrepancy says is missing here.
+pub(super) fn fetch(ask: &Ask) -> Outcome {
+    fields(ask, &["note"])?;
+    let id = ask.id()?;
+    pages::settlement::whole(ask)?;
+    json(&act::fetch_again(ask, id, &needed_note(ask)?)?)
+}
+
 /// Sources.
 pub(super) fn sources(ask: &Ask) -> Outcome {
     ask.only(&[])?;

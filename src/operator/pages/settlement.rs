@@ -223,7 +223,14 @@ fn ways_out(ask: &Ask, row: &DiscrepancyRow) -> Markup {
         ul {
             @if let Some(event) = row.raw_event { li { "Look at " a href={ "/events/" (event) } { "event " (event) } ", which was parked or fetched for it: a replay posts it." } }
             @if let Some(entry) = row.entry { li { "Is our entry wrong? See " a href={ "/ledger/entries/" (entry) } { "entry " (entry) } ", and take it back there with a note." } }
-            @if row.class == "MISSING_OURS" { li { "The next run fetches it again; ours for the day: " code { "postonce reconcile" } "." } }
+        }
+        @if row.class == "MISSING_OURS" {
+            form.note method="post" action={ "/settlement/discrepancies/" (row.id) "/fetch" } {
+                (csrf(&ask.who))
+                p { "Ask the provider for it once more: what it gives goes through the same path as its webhook, and can be posted once only." }
+                label { span { "Why now? For the log" } input type="text" name="note" required maxlength="2000"; }
+                button { "Fetch it again" }
+            }
         }
         form.note method="post" action={ "/settlement/discrepancies/" (row.id) "/resolve" } {
             (csrf(&ask.who))
@@ -254,6 +261,18 @@ pub(in crate::operator) fn resolve(ask: &Ask) -> Outcome {
     act::resolve(ask, id, resolution(ask)?, &ask.note()?)?;
     ask.app.access.tell(ask.head, &format!("Discrepancy {id} is resolved"));
     Ok(see("/settlement"))
+}
+
+/// Asks the provider again.
+pub(in crate::operator) fn fetch(ask: &Ask) -> Outcome {
+    let id = ask.id()?;
+    let note = ask.note()?;
+    if note.is_empty() {
+        return Err(Failure::malformed("note says why"));
+    }
+    let asked = act::fetch_again(ask, id, &note)?;
+    ask.app.access.tell(ask.head, &format!("Discrepancy {id} is {}: {}", asked.state.to_lowercase(), asked.what));
+    Ok(see(&format!("/settlement/discrepancies/{id}")))
 }
 
 /// How a person may end one: the word of forms and API, and that of the table.
