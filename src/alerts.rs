@@ -163,8 +163,12 @@ impl Watch {
         if (now - self.silence_at).abs() >= SILENCE_EVERY {
             self.silence_at = now;
             self.silent.clear();
+            if let Err(e) = shared.heard.look(&shared.store) {
+                log::debug!("what came could not be looked at: {e}");
+            }
             for source in shared.sources.values() {
-                let Ok(Some(quiet)) = silence_of(shared, source, now) else { continue };
+                let mut heard = shared.heard.of(&source.name);
+                let Some(quiet) = silence_of(heard.times.make_contiguous(), source, now) else { continue };
                 let name = &source.name;
                 self.silent.push(Firing {
                     kind: "silence",

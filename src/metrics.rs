@@ -277,9 +277,34 @@ pub fn now(shared: &Shared) -> Result<Now> {
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The media type of [`plain`].
+pub const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The same in Prometheus's older text format, for scrapers that do not ask for OpenMetrics: counters are announced under
+/// the names of their samples, and what that format does not know is left out.
+pub fn plain(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut lines = open_metrics.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut announced = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '));
+        if let Some((name, help)) = announced.take() {
+            let total = lines.peek().is_some_and(|next| *next == format!("# TYPE {name} counter"));
+            let name = if total { format!("{name}_total") } else { name.to_owned() };
+            text.push_str(&format!("# HELP {name} {help}\n"));
+        } else if let Some(name) = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" counter")) {
+            text.push_str(&format!("# TYPE {name}_total counter\n"));
+        } else if !line.starts_with("# UNIT ") && line != "# EOF" {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
 /// `/metrics`: everything as OpenMetrics text.
 pub fn render(shared: &Shared) -> Result<String> {
-    let page = Page { now: now(shared)?, lines: lines(shared), histograms: histograms(shared) };
+    let lock_wait_us = shared.store.gate().figures().lock_wait_us.load(Relaxed);
+    let page = Page { now: now(shared)?, lines: lines(shared), lock_wait_us, histograms: histograms(shared) };
     let mut registry = Registry::with_prefix("postonce");
     registry.register_collector(Box::new(page));
     let mut text = String::with_capacity(8 << 10);
@@ -296,6 +321,7 @@ type Buckets = (&'static str, &'static str, u64, Vec<(u64, u64)>);
 struct Page {
     now: Now,
     lines: Vec<Family>,
+    lock_wait_us: u64,
     histograms: Vec<Buckets>,
 }
 
@@ -349,9 +375,6 @@ fn lines(shared: &Shared) -> Vec<Family> {
         ("lock_timeouts", "Times that another process held the write lock for too long", None, {
             one(figures.lock_timeouts.load(Relaxed))
         }),
-        ("lock_wait_microseconds", "Time that writes waited for another process's lock", None, {
-            one(figures.lock_wait_us.load(Relaxed))
-        }),
     ]
 }
 
@@ -402,6 +425,9 @@ impl Collector for Page {
             let gauge = to.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
             ConstGauge::new(*value).encode(gauge)?;
         }
+        let waited = "Time that writes waited for another process's lock";
+        let counter = to.encode_descriptor("lock_wait", waited, Some(&Unit::Seconds), MetricType::Counter)?;
+        ConstCounter::new(seconds(self.lock_wait_us)).encode(counter)?;
         let checkpoint = "How long the last checkpoint took";
         let gauge = to.encode_descriptor("checkpoint", checkpoint, Some(&Unit::Seconds), MetricType::Gauge)?;
         ConstGauge::new(seconds(now.checkpoint_us)).encode(gauge)?;

@@ -6,6 +6,7 @@
 
 mod answers;
 mod fetcher;
+pub mod heard;
 mod keeper;
 pub mod latency;
 mod sender;
@@ -51,6 +52,8 @@ pub struct Shared {
     pub counts: Counts,
     /// What was counted and measured since the start.
     pub metrics: Metrics,
+    /// When each source was last heard.
+    pub heard: heard::Heard,
     /// How it is operated, once the keeper runs.
     pub operations: OnceLock<Operations>,
     raised: Mutex<BTreeMap<(&'static str, String), Firing>>,
@@ -154,6 +157,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             store,
             metrics,
+            heard: heard::Heard::default(),
             operations: OnceLock::new(),
             raised: Mutex::default(),
             sources: sources.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),

@@ -21,6 +21,7 @@ mod million;
 mod month;
 mod operator;
 mod ops;
+mod pages;
 mod plans;
 mod power;
 mod providers;

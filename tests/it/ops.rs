@@ -127,6 +127,46 @@ fn metrics_are_valid_open_metrics_and_count_what_happened() {
 }
 
 #[test]
+fn the_dashboard_and_the_rules_ask_for_metrics_that_are_there() {
+    let config = "[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n[backup]\ndir = \"copies\"\n";
+    let server = Setup::config(config).env("S", SECRET).start();
+    server.send_with("stripe", "whsec_other", b"{}", &[]).is(401);
+    let samples = eventually("a backup", || {
+        let samples = read_open_metrics(&get(&server, "/metrics").body).unwrap();
+        samples.contains_key("postonce_last_backup_timestamp_seconds").then_some(samples)
+    });
+    let there: Vec<&str> = samples.keys().map(|name| name.split('{').next().unwrap()).collect();
+    for file in ["grafana-dashboard.json", "prometheus-rules.yml"] {
+        let text = std::fs::read_to_string(format!("{}/examples/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        // Every query, and every label it groups or selects by.
+        let queries: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().trim_start_matches('"').strip_prefix("expr")).collect();
+        assert!(queries.len() > 10, "{file}");
+        let mut names = std::collections::BTreeSet::new();
+        for query in queries {
+            let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            names.extend(words.filter(|word| word.starts_with("postonce_")));
+        }
+        for name in names {
+            assert!(there.contains(&name), "{file} asks for {name}, which is not there");
+        }
+    }
+    // The same figures for a scraper that wants the older text.
+    let mut wire = Wire::to(server.operator);
+    let asked = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n";
+    wire.write(asked.as_bytes()).unwrap();
+    let plain = wire.answer().unwrap().is(200);
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(plain.body.contains("# TYPE postonce_requests_total counter\n"), "{}", plain.body);
+    assert!(plain.body.contains("# HELP postonce_lock_wait_seconds_total Time"), "{}", plain.body);
+    assert!(!plain.body.contains("# EOF") && !plain.body.contains("# UNIT"), "{}", plain.body);
+    for (n, line) in plain.body.lines().enumerate() {
+        let name = line.split([' ', '{']).next().unwrap();
+        assert!(line.starts_with("# ") || there.contains(&name), "line {n}: {line}");
+    }
+}
+
+#[test]
 fn a_server_whose_disk_is_nearly_full_is_alive_and_not_ready() {
     let config = format!(
         "[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n[alerts]\ndisk_free_mb = {}\n",

@@ -80,7 +80,7 @@ fn code_table(codes: &[CodeRow]) -> Markup {
                     @if row.customers == 0 { a href={ "/ledger/accounts/" (account.id) } { (account.code) } }
                     @else {
                         a href=(href("/ledger/accounts", &[("code", &account.code)])) { (account.code) }
-                        span.soft { @if row.more { "the first " } (number(row.customers)) @if row.customers == 1 { " customer" } @else { " customers" } }
+                        span.soft { @if row.more { "more than " } (number(row.customers)) @if row.customers == 1 { " customer" } @else { " customers" } }
                     }
                 },
                 whose(account),
