@@ -7,6 +7,7 @@
 mod api;
 mod beside;
 mod bundled;
+mod busy;
 mod cases;
 mod cases_money;
 mod cases_store;
