@@ -4,9 +4,13 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+const AFTER: &str = "\
+Begin with `postonce init stripe`, then `postonce serve`. `postonce COMMAND --help` shows more.
+Listings work beside a running server. Exit codes: 0 fine, 1 found something, 2 wrong usage, 3 could not do it.";
+
 /// Receives payment webhooks and posts each one to a ledger exactly once.
 #[derive(Parser, Debug)]
-#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true, after_help = AFTER)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub command: Command,

@@ -3,7 +3,7 @@
 
 use crate::harness::{Answer, Folder, SECRET, Setup, eventually, open_db, stripe};
 use postonce::rusqlite::Connection;
-use postonce::{ApplyError, Builder, Post, Postonce, Reply, Source};
+use postonce::{ApplyError, Builder, Outcome, Post, Postonce, Reply, Source, apply_once};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -316,7 +316,8 @@ fn money_that_two_providers_announce_is_credited_once_by_its_operation() {
         )
     };
     is(&send(&postonce, "stripe", &body("evt_1", "pi_1", 300)), 200, "processed");
-    is(&send(&postonce, "other", &body("evt_9", "pi_9", 300)), 200, "processed");
+    let second = is(&send(&postonce, "other", &body("evt_9", "pi_9", 300)), 200, "processed");
+    assert_eq!(app.state(second).1, "no effect: operation order-17 took place with raw event 1");
     assert_eq!(app.credits("cus_1"), 300);
     assert_eq!(app.count("SELECT count(*) FROM postonce_journal"), 2, "each provider's ledger says what it says");
     is(&send(&postonce, "other", &body("evt_10", "pi_10", 301)), 200, "conflict");
@@ -326,6 +327,48 @@ fn money_that_two_providers_announce_is_credited_once_by_its_operation() {
     postonce.stop();
     let offences = postonce::store::check::run(&open_db(&app.file())).unwrap();
     assert!(offences.is_empty(), "{:?}", offences.iter().map(|o| &o.what).collect::<Vec<_>>());
+}
+
+#[test]
+fn money_that_a_person_and_a_provider_announce_is_credited_once_by_its_operation() {
+    let mut app = App::new();
+    let rest = rule(CREDIT) + "operation_key = \"order-{body.data.object.metadata.order}\"\n";
+    let postonce = app.with_rule(&(rest + &rule("INSERT INTO other VALUES (:reference)")));
+    let body = |n: u32| {
+        let order = format!("\"metadata\":{{\"order\":\"{n}\"}},\"customer\"");
+        paid_by(&format!("evt_{n}"), &format!("pi_{n}"), "cus_1", 300).replacen("\"customer\"", &order, 1)
+    };
+    let credit = |tx: &postonce::store::once::Once<'_>| {
+        tx.sql().execute("UPDATE users SET credits = credits + 300 WHERE stripe_id = 'cus_1'", [])?;
+        Ok(Value::from("by ann"))
+    };
+    // By hand first: the webhook posts what the provider will settle, and credits nothing.
+    let by_hand = apply_once(&mut app.db, "operation/default/live/order-1", credit).unwrap();
+    assert_eq!(by_hand, Outcome::Processed(Value::from("by ann")));
+    let id = is(&send(&postonce, "stripe", &body(1)), 200, "processed");
+    assert_eq!(app.credits("cus_1"), 300);
+    let (state, reason) = app.state(id);
+    assert!(state == "DONE" && reason.contains("operation order-1 was done by hand"), "{state} {reason}");
+    assert_eq!(app.count("SELECT count(*) FROM postonce_journal WHERE ref = 'pi_1'"), 1);
+    assert_eq!(app.count("SELECT count(*) FROM other"), 1, "a rule without the key is not concerned");
+
+    // The webhook first: whoever enters it by hand is told, by the library and by plain SQL.
+    is(&send(&postonce, "stripe", &body(2)), 200, "processed");
+    let by_hand = apply_once(&mut app.db, "operation/default/live/order-2", credit).unwrap();
+    assert!(matches!(&by_hand, Outcome::Duplicate(done) if done["entry"] == 2), "{by_hand:?}");
+    let note = |n: u32| {
+        format!(
+            "INSERT INTO postonce_once(key, at, result) VALUES ('operation/default/live/order-{n}', unixepoch() * 1000, '\"by ann\"')"
+        )
+    };
+    assert!(app.db.execute_batch(&note(2)).is_err());
+    assert_eq!(app.credits("cus_1"), 600);
+
+    // In plain SQL first.
+    app.db.execute_batch(&note(3)).unwrap();
+    is(&send(&postonce, "stripe", &body(3)), 200, "processed");
+    assert_eq!(app.credits("cus_1"), 600);
+    postonce.stop();
 }
 
 #[test]

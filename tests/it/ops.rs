@@ -551,6 +551,32 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
     );
 }
 
+/// The reference of the configuration, with everything in it that is only an example, is a configuration.
+#[test]
+fn everything_that_the_example_configuration_shows_can_be_set() {
+    let text = include_str!("../../examples/postonce.toml");
+    let setting = |line: &str| {
+        let text = line.strip_prefix("# ")?;
+        let key = text.split(' ').next().unwrap_or_default();
+        let is_key = key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        let starts = |with: &str| text.split(" = ").nth(1).is_some_and(|value| value.starts_with(with));
+        let is_value = ["\"", "[", "true", "false"].iter().any(|with| starts(with))
+            || text.split(" = ").nth(1).is_some_and(|value| value.starts_with(|c: char| c.is_ascii_digit()));
+        let table = text.starts_with('[') && text.ends_with(']');
+        ((is_key && is_value) || table).then(|| text.to_owned())
+    };
+    let whole: Vec<String> = text.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned())).collect();
+    let whole = whole.join("\n");
+    let keys =
+        ["operation_key", "silent_after_h", "archive", "keep_months", "parked_h", "rate_limit", "html", "password"];
+    for key in keys {
+        assert!(whole.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key} is not shown");
+    }
+    if let Err(faults) = postonce::config::Loaded::parse(whole) {
+        panic!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    }
+}
+
 #[test]
 fn completions_and_the_manual_page_name_every_command() {
     let run = |args: &[&str]| String::from_utf8(postonce().args(args).output().unwrap().stdout).unwrap();
@@ -564,6 +590,8 @@ fn completions_and_the_manual_page_name_every_command() {
         .filter_map(|l| l.split_whitespace().next())
         .collect();
     assert!(commands.contains(&"backup") && commands.len() > 15, "{commands:?}");
+    assert_eq!(run(&["help", "replay"]), run(&["replay", "--help"]));
+    assert_eq!(run(&["help"]), help);
     let (man, bash) = (run(&["man"]), run(&["completions", "bash"]));
     for command in commands {
         assert!(bash.contains(command), "{command} is not completed");
