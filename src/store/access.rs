@@ -41,6 +41,7 @@ impl Beside {
             due_now: crate::clock::steady(),
             apply_budget: Options::default().apply_budget,
             names: &self.names,
+            trusting: false,
         };
         match f(&tx).and_then(|value| Ok(self.conn.execute_batch("COMMIT").map(|()| value)?)) {
             Ok(value) => Ok(value),

@@ -40,7 +40,7 @@ use gate::Gate;
 pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, beside, file_system, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
@@ -134,12 +134,12 @@ pub struct Tx<'a> {
     /// How long one apply of code that is not ours may hold the write lock.
     pub apply_budget: Duration,
     names: &'a Names,
+    trusting: bool,
 }
 
 /// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
 #[derive(Default)]
 pub struct Names {
-    trusting: Cell<bool>,
     sources: RefCell<HashMap<String, i64>>,
     books: RefCell<HashMap<Book, i64>>,
     pub(crate) accounts: RefCell<HashMap<ledger::AccountKey, i64>>,
@@ -205,23 +205,16 @@ impl<'a> Tx<'a> {
         Ok(id)
     }
 
-    /// Runs a batch without the savepoints in it, which cost more than the work they guard: whatever would need one gives
-    /// [`Error::Again`], the gate undoes the batch, and the next time it runs with them. `f` passes that error on.
-    pub fn trusting<T>(&self, trusting: bool, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.names.trusting.set(trusting);
-        let result = f();
-        self.names.trusting.set(false);
-        result
-    }
-
-    /// Is this a batch without savepoints?
+    /// Is this a transaction without savepoints? They cost more than the work that they guard, and nearly never is there
+    /// anything to undo. Whatever would need one gives [`Error::Again`] there, which a job passes on: the gate undoes the
+    /// whole transaction and runs it again with them.
     pub fn is_trusting(&self) -> bool {
-        self.names.trusting.get()
+        self.trusting
     }
 
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
     pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        if self.is_trusting() {
+        if self.trusting {
             return f().map_err(|_| Error::Again);
         }
         let run = |sql: &str| self.conn.prepare_cached(sql)?.execute([]).map(|_| ());
@@ -260,6 +253,7 @@ pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<
         due_now: crate::clock::steady(),
         apply_budget: options.apply_budget,
         names: &names,
+        trusting: false,
     })?;
     conn.execute_batch("COMMIT")?;
     Ok(value)
