@@ -211,7 +211,7 @@ CREATE TABLE postonce_sums(                  -- inserted and added to by the kee
   book      INTEGER NOT NULL,
   code      TEXT NOT NULL,
   customers INTEGER NOT NULL CHECK (customers IN (0, 1)), -- 1: the accounts of its customers together
-  clock     TEXT NOT NULL CHECK (clock IN ('R', 'O')), -- recorded: a row for 10000 entries; occurred: a row an hour
+  clock     TEXT NOT NULL CHECK (clock IN ('R', 'O')), -- recorded: a row for 2000 entries; occurred: a row an hour
   currency  TEXT NOT NULL,
   at        INTEGER NOT NULL,                -- the block of entries, or the hour since 1970
   debits    INTEGER NOT NULL,

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// How long a search without a key may look back.
@@ -166,7 +166,8 @@ pub fn codes(conn: &Connection, as_of: Option<AsOf>) -> Result<Vec<CodeRow>> {
     let mut customer =
         conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 AND a.holder <> '' LIMIT 1"))?;
     let mut count = conn.prepare_cached(
-        "SELECT count(*) FROM (SELECT 1 FROM postonce_accounts WHERE book = ?1 AND code = ?2 AND holder > '' LIMIT ?3)",
+        "SELECT currency, count(*) FROM (SELECT currency FROM postonce_accounts WHERE book = ?1 AND code = ?2 AND holder > '' LIMIT ?3)
+         GROUP BY currency",
     )?;
     let mut found: Vec<CodeRow> = Vec::new();
     for (book, code) in codes {
@@ -178,12 +179,15 @@ pub fn codes(conn: &Connection, as_of: Option<AsOf>) -> Result<Vec<CodeRow>> {
             found.push(CodeRow { account, customers: 0, more: false });
         }
         let Some(sample) = customer.query_map(params![book, code], row)?.next().transpose()? else { continue };
-        let customers: i64 = count.query_row(params![book, code, COUNTED + 1], |r| r.get(0))?;
+        let rows = count.query_map(params![book, code, COUNTED], |r| Ok((r.get(0)?, r.get(1)?)))?;
+        let customers: HashMap<String, i64> = rows.collect::<rusqlite::Result<_>>()?;
+        let more = customers.values().sum::<i64>() == COUNTED;
         for (currency, moved) in moment.moved(conn, book, &code, true)? {
             let (debits, credits) = (moved.debits, moved.credits);
+            let customers = customers.get(&currency).copied().unwrap_or(0).max(1);
             let mut account = AccountRow { id: 0, holder: None, currency, debits, credits, ..sample.clone() };
             account.weigh();
-            found.push(CodeRow { account, customers: customers.min(COUNTED), more: customers > COUNTED });
+            found.push(CodeRow { account, customers, more });
         }
     }
     Ok(found)

@@ -36,7 +36,7 @@ const TRUTHS: &[(&str, &str)] = &[
         "what is added up for pages is what the postings say",
         "WITH upto(id) AS (SELECT ifnull((SELECT CAST(value AS INTEGER) FROM postonce_meta WHERE key = 'summed_upto'), 0)),
            posted(book, code, customers, currency, block, hour, debits, credits) AS (
-             SELECT j.book, a.code, a.holder <> '', a.currency, (j.id - 1) / 10000, j.occurred_at / 3600000,
+             SELECT j.book, a.code, a.holder <> '', a.currency, (j.id - 1) / 2000, j.occurred_at / 3600000,
                CASE side WHEN 'D' THEN p.amount ELSE 0 END, CASE side WHEN 'C' THEN p.amount ELSE 0 END
              FROM postonce_journal j JOIN upto ON j.id <= upto.id JOIN postonce_postings p ON p.journal = j.id
                JOIN (SELECT 'D' AS side UNION ALL SELECT 'C') JOIN postonce_accounts a ON a.id = CASE side WHEN 'D' THEN p.debit ELSE p.credit END),

@@ -12,7 +12,7 @@ use rusqlite::{Connection, Row, params};
 use std::collections::HashMap;
 
 /// Entries in one row by our clock, which is the order of the journal.
-pub const BLOCK: i64 = 10_000;
+pub const BLOCK: i64 = 2_000;
 /// Time in one row by the provider's clock.
 const HOUR: Millis = 3_600_000;
 /// Entries that are added up in one piece of work.
@@ -117,7 +117,8 @@ impl Moment {
                     "postonce_books b CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time ON {within}"
                 );
                 let mut rest = added_up(conn, &by_time, "", [hour * HOUR, at, upto])?;
-                let late = "WHERE j.id > ?3 AND j.occurred_at <= ?2 AND ?1 IS NOT NULL";
+                // by the row id: the newest are few, those before a time are nearly all
+                let late = "WHERE j.id > ?3 AND +j.occurred_at <= ?2 AND ?1 IS NOT NULL";
                 for (whose, moved) in added_up(conn, "postonce_journal j", late, [0, at, upto])? {
                     let sum = rest.entry(whose).or_default();
                     sum.debits += moved.debits;

@@ -154,16 +154,18 @@ fn fill(db: &mut Connection, all: i64, now: i64) {
             )
             .unwrap();
         let mut log = tx.prepare("INSERT INTO postonce_discrepancy_log(discrepancy, at, actor, from_state, to_state, note) VALUES (?1, ?2, 'settlement', '', 'OPEN', 'found')").unwrap();
-        for n in 0..share / 4 {
+        let many = (all / 200).max(250);
+        for n in 0..many {
             let open = n < 200; // the oldest are those that nobody has looked at
-            let at = now - 110 * DAY + n * 100 * DAY / share * 4;
+            let at = now - 110 * DAY + n * 100 * DAY / many;
             let class = ["AMOUNT_DIFFERS", "MISSING_THEIRS", "MISSING_OURS"][n as usize % 3];
+            let run = 400 - (now - at) / DAY;
             found
                 .execute(params![
                     class,
                     format!("pi_{n}"),
                     800,
-                    n % 400 + 1,
+                    run,
                     at,
                     if open { "OPEN" } else { "RESOLVED" },
                     (!open).then_some("ACCEPTED"),
@@ -298,6 +300,7 @@ fn paths(server: &Server, all: i64) -> Vec<String> {
         "/ledger/entries/{id}",
         "/outbox/{id}",
         "/settlement/discrepancies/{id}",
+        "/settlement/runs/{id}",
     ] {
         paths.push(page.replace("{id}", &(all / 10).clamp(1, 20).to_string()));
     }

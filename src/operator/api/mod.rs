@@ -224,6 +224,13 @@ pub(super) fn runs(ask: &Ask) -> Outcome {
     list(&ask.app.shared().store.look(|conn| settlement::runs(conn, before, limit))?)
 }
 
+/// One run with what did not match, at most two hundred items.
+pub(super) fn run(ask: &Ask) -> Outcome {
+    ask.only(&[])?;
+    let (run, _, items) = pages::settlement::whole_run(ask)?;
+    json(&object!({ "run": run, "items": items }))
+}
+
 /// Discrepancies.
 pub(super) fn discrepancies(ask: &Ask) -> Outcome {
     ask.only(&["show", "cursor", "limit"])?;

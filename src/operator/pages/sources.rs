@@ -146,7 +146,7 @@ pub(in crate::operator) fn page(ask: &Ask) -> Outcome {
                 dl.facts {
                     dt { "Provider" } dd { (view.title) }
                     dt { "Tenant" } dd { (view.tenant) ", " (view.mode.map_or("live and test in books of their own".to_owned(), |mode| format!("{mode} money only"))) }
-                    dt { "Webhooks go to" } dd { (code(&view.path)) }
+                    dt { "Webhooks go to" } dd { (code(&format!("{}{}", ask.app.config.public_url.as_deref().unwrap_or_default().trim_end_matches('/'), view.path))) }
                     dt { "Last event" } dd {
                         (heard(view, back_to)) @if let Some(id) = view.last_event { ", event " (event_link(id)) }
                         @if let Some(pause) = view.longest_pause { span.soft { " (longest recent pause: " (duration(pause)) ")" } }
