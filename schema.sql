@@ -208,6 +208,19 @@ CREATE TRIGGER postonce_accounts_open BEFORE INSERT ON postonce_accounts WHEN NE
   BEGIN SELECT RAISE(ABORT, 'accounts open at zero'); END;
 CREATE TRIGGER postonce_accounts_kept BEFORE DELETE ON postonce_accounts BEGIN SELECT RAISE(ABORT, 'accounts are kept'); END;
 
+-- Postings added up, so that a balance as of a time needs no scan: derived from them and from nothing else.
+CREATE TABLE postonce_sums(                  -- inserted and added to by the keeper; check adds up again
+  book      INTEGER NOT NULL,
+  code      TEXT NOT NULL,
+  customers INTEGER NOT NULL CHECK (customers IN (0, 1)), -- 1: the accounts of its customers together
+  clock     TEXT NOT NULL CHECK (clock IN ('R', 'O')), -- recorded: a row for 2000 entries; occurred: a row an hour
+  currency  TEXT NOT NULL,
+  at        INTEGER NOT NULL,                -- the block of entries, or the hour since 1970
+  debits    INTEGER NOT NULL,
+  credits   INTEGER NOT NULL,
+  PRIMARY KEY (book, code, customers, clock, currency, at)
+) STRICT, WITHOUT ROWID;
+
 -- 5. State of objects ------------------------------------------------------------------------------------------------
 
 CREATE TABLE postonce_entities(              -- inserted and moved forward by apply
@@ -469,7 +482,8 @@ CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcil
   CONSTRAINT resolved_says_how CHECK ((state = 'RESOLVED') = (resolution IS NOT NULL AND resolved_at IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
-CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at);
+CREATE INDEX postonce_discrepancies_open ON postonce_discrepancies(id) WHERE state <> 'RESOLVED';
+CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at, first_run, class); -- the trend reads nothing else
 CREATE INDEX postonce_discrepancies_by_end ON postonce_discrepancies(resolved_at) WHERE resolved_at IS NOT NULL;
 CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'
   BEGIN SELECT RAISE(ABORT, 'a resolved discrepancy is history'); END;
