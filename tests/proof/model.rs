@@ -2,7 +2,8 @@
 //! middle of work, replays, crashes and power cuts. A failure is shrunk to the shortest history that shows it.
 
 use crate::disk::{Cut, Disk, Image, Replay, lay_out, long};
-use crate::engine::{Folder, SECRET, check, hand_over, settled, start_with};
+use crate::engine::{check, hand_over, settled, start_with};
+use crate::harness::{Folder, SECRET};
 use postonce::config::Loaded;
 use postonce::engine::{Engine, Parts};
 use postonce::steps::sweep;
