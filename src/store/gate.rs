@@ -569,6 +569,7 @@ impl Writer {
                 watch_wal(&conn);
                 self.conn = Some(conn);
                 self.reopen_at = None;
+                self.checkpoint_from = Instant::now();
             }
             Err(e) => {
                 let text = if e.is_disk_full() { DISK_FULL.to_owned() } else { e.to_string() };
@@ -595,12 +596,18 @@ impl Writer {
                 self.kept_latest
             )));
         }
+        // A log that filled the disk is folded before anything else asks for room: once the log has taken all of it, the
+        // file cannot grow by what the log holds, and neither ever gets out.
+        let folded = lock::within(Duration::from_millis(100), || {
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0)).map_err(Error::from)
+        });
+        if let Err(e) = folded
+            && e.is_disk_full()
+        {
+            return Err(e);
+        }
         // A write that changes nothing but must reach the disk: the proof that it takes writes again.
         set_meta(&conn, "clean_stop", "0")?;
-        // A log that filled the disk gives its room back before anything else asks for it.
-        let _ = lock::within(Duration::from_millis(100), || {
-            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))
-        });
         let readers = open::readers(&self.path, &self.options)?;
         *self.readers.write().expect("no panic while it is held") = Some(readers);
         Ok(conn)
@@ -616,8 +623,13 @@ impl Writer {
         }
         fault::point("before_checkpoint");
         let began = Instant::now();
-        let how =
-            if pages > RESTART_PAGES { "PRAGMA wal_checkpoint(RESTART)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
+        // While anybody reads, the log does not start anew. Where little room is left it must: a log that has taken the
+        // last of it leaves the file none to grow by what the log holds.
+        let little = self.figures.free_bytes.load(Relaxed) < self.options.free_low;
+        let how = match little || pages > RESTART_PAGES {
+            true => "PRAGMA wal_checkpoint(RESTART)",
+            false => "PRAGMA wal_checkpoint(PASSIVE)",
+        };
         // A reader of the app that stays must hold back neither this nor the next commit.
         let left = lock::within(Duration::from_millis(10), || {
             conn.query_row(how, [], |r| Ok((r.get::<_, i64>(1)?, r.get::<_, i64>(2)?)))
@@ -638,12 +650,8 @@ impl Writer {
                     return log::debug!("checkpoint put off: {error}");
                 }
                 log::error!("the log could not be folded into the file: {error}");
-                if error.is_disk_full() {
-                    // Nothing is wrong with the log, which still takes bodies for as long as it finds room.
-                    self.checkpoint_from = Instant::now() + Duration::from_secs(1);
-                    return;
-                }
-                self.figures.set_trouble(Some(error.to_string()));
+                let full = error.is_disk_full();
+                self.figures.set_trouble(Some(if full { DISK_FULL.to_owned() } else { error.to_string() }));
                 self.give_up_if_tainted(&error);
             }
         }
