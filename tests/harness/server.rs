@@ -77,6 +77,11 @@ impl Setup {
         self.env("POSTONCE_DELAY", &format!("{at}:{ms}"))
     }
 
+    /// Wait at a crash point until [`Server::release`].
+    pub fn hold(self, at: &str) -> Setup {
+        self.env("POSTONCE_HOLD", &format!("{at}:released"))
+    }
+
     /// Starts it in a new folder.
     pub fn start(self) -> Server {
         Server::start_in(Arc::new(Folder::new()), self)
@@ -112,6 +117,7 @@ pub fn postonce() -> Command {
     command
         .env_remove("POSTONCE_CRASH")
         .env_remove("POSTONCE_DELAY")
+        .env_remove("POSTONCE_HOLD")
         .env_remove("POSTONCE_DATABASE")
         .env_remove("RUST_LOG");
     command
@@ -190,6 +196,11 @@ impl Server {
     /// How it ended, if it did.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.child.lock().unwrap().try_wait().unwrap()
+    }
+
+    /// What is held at a crash point goes on.
+    pub fn release(&self) {
+        fs::write(self.folder.join("released"), "").unwrap();
     }
 
     /// SIGKILL.
