@@ -389,6 +389,9 @@ pub(crate) struct Bench {
     /// A short run that shows that it works.
     #[arg(long)]
     pub quick: bool,
+    /// Only what has this word in its name, such as `end to end` or `append`.
+    #[arg(long, value_name = "WORD")]
+    pub only: Option<String>,
     /// Where to work; a temporary folder on the disk of the current one otherwise.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
