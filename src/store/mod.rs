@@ -166,6 +166,11 @@ pub struct Book {
 }
 
 impl<'a> Tx<'a> {
+    /// The same transaction as if the clock said something else: for what is brought in as of another day.
+    pub fn at(&self, now: Millis) -> Tx<'a> {
+        Tx { now, ..*self }
+    }
+
     /// The id of a source by name.
     pub fn source(&self, name: &str) -> Result<i64> {
         if let Some(id) = self.names.sources.borrow().get(name) {
