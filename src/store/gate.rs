@@ -60,18 +60,21 @@ fn watch_wal(conn: &Connection) {
 pub struct Intake {
     /// What to keep.
     pub raw: NewRaw,
+    /// When it came: how long it may wait for another process's lock counts from here.
+    pub since: Instant,
     /// Told the raw event's id once it is durable, or why it is not.
     pub done: Box<dyn FnOnce(Result<i64>) + Send>,
 }
 
-/// What a job does inside the transaction.
+/// What a job does inside the transaction. Whatever it meets that it cannot do it must give as an error: the transaction
+/// runs again then, with a savepoint for each job.
 pub type Work = Box<dyn FnMut(&Tx) -> Result<()> + Send>;
 /// What follows the commit, or its failure; may give the next job.
 pub type Then = Box<dyn FnOnce(Result<()>) -> Option<Job> + Send>;
 
-/// A piece of work that runs inside the writer's transaction, in a savepoint of its own.
+/// A piece of work that runs inside the writer's transaction. Its error undoes what it did and nothing else.
 pub struct Job {
-    /// May run again when the transaction is lost; has no effect beyond it.
+    /// May run several times, when the transaction is undone meanwhile; has no effect beyond it.
     pub run: Work,
     /// Told the outcome after the commit; may hand over the work that follows.
     pub done: Then,
@@ -352,10 +355,12 @@ impl Writer {
     /// One transaction: the bodies, then as much of the work as fits. What does not fit comes first in the next.
     fn round(&mut self, intake: Vec<Intake>, mut jobs: VecDeque<Job>) {
         let budget = if intake.is_empty() { WORK_ALONE } else { WORK_WITH_INTAKE };
+        let mut trusting = jobs.front().is_some_and(|job| !job.alone);
         let mut failed: Vec<(Job, Error)> = Vec::new();
         let (outcome, done) = loop {
-            match self.transaction(&intake, &mut jobs, budget) {
+            match self.transaction(&intake, &mut jobs, budget, trusting) {
                 Ok((ids, done)) => break (Ok(ids), done),
+                Err(Lost::Trust) => trusting = false,
                 // One job lost the whole transaction: everything else runs again without it.
                 Err(Lost::By(at, error)) => {
                     let job = jobs.remove(at).expect("it ran");
@@ -394,6 +399,7 @@ impl Writer {
         intake: &[Intake],
         jobs: &mut VecDeque<Job>,
         budget: Duration,
+        trusting: bool,
     ) -> std::result::Result<((Vec<i64>, Vec<Result<()>>), usize), Lost> {
         let conn = self.conn.as_ref().expect("ready() was asked");
         let whole = |names: &Names, error: Error| {
@@ -404,7 +410,11 @@ impl Writer {
             Lost::Whole(error)
         };
         let asked = Instant::now();
-        let begun = conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]));
+        // A body that came while the writer waited for the same lock before has waited that long already.
+        let waited = intake.first().map_or(Duration::ZERO, |one| asked - one.since);
+        let begun = lock::within(self.options.lock_wait.saturating_sub(waited), || {
+            conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]))
+        });
         let began = Instant::now();
         if began - asked > Duration::from_millis(1) {
             self.figures.lock_wait_us.fetch_add((began - asked).as_micros() as u64, Relaxed);
@@ -420,6 +430,8 @@ impl Writer {
             due_now: self.due_latest,
             apply_budget: self.options.apply_budget,
             names: &self.names,
+            trusting,
+            seen: super::Seen::default(),
         };
         let mut ids = Vec::with_capacity(intake.len());
         for one in intake {
@@ -433,9 +445,11 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let mut result = tx.savepoint(|| (job.run)(&tx));
-            if matches!(result, Err(Error::Again)) {
-                result = tx.savepoint(|| (job.run)(&tx));
+            let result = if trusting { (job.run)(&tx) } else { tx.savepoint(|| (job.run)(&tx)) };
+            if trusting && result.is_err() && !conn.is_autocommit() {
+                self.names.clear();
+                conn.execute_batch("ROLLBACK").map_err(|e| Lost::Whole(e.into()))?;
+                return Err(Lost::Trust);
             }
             if conn.is_autocommit() {
                 self.names.clear();
@@ -696,4 +710,6 @@ enum Lost {
     By(usize, Error),
     /// The disk or the lock.
     Whole(Error),
+    /// A job met something to undo, and there were no savepoints to undo it by.
+    Trust,
 }

@@ -54,7 +54,7 @@ pub fn backlog(conn: &Connection, steady: Millis, wall: Millis) -> Result<Backlo
         ..Backlog::default()
     };
     let mut statement = conn.prepare_cached(
-        "SELECT state, count(*) FROM postonce_raw_events WHERE state IN ('PARKED', 'CONFLICT', 'DEAD') GROUP BY state",
+        "SELECT state, count(*) FROM postonce_raw_events WHERE (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD') GROUP BY state",
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {

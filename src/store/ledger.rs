@@ -136,12 +136,15 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
     {
         return Err(Error::Apply(format!("{} {} has no posting that balances", entry.kind, entry.reference)));
     }
-    let last: Option<(i64, Vec<u8>)> = tx
-        .conn
-        .prepare_cached("SELECT id, hash FROM postonce_journal ORDER BY id DESC LIMIT 1")?
-        .query_row([], |r| Ok((r.get(0)?, r.get(1)?)))
-        .optional()?;
-    let (before, hash_before) = last.unwrap_or((0, vec![0; 32]));
+    let (before, hash_before) = match tx.seen.last_entry.get() {
+        Some(last) => last,
+        None => tx
+            .conn
+            .prepare_cached("SELECT id, hash FROM postonce_journal ORDER BY id DESC LIMIT 1")?
+            .query_row([], |r| Ok((r.get(0)?, r.get(1)?)))
+            .optional()?
+            .unwrap_or((0, [0; 32])),
+    };
     let id = before + 1;
     let mut accounts = Vec::with_capacity(entry.postings.len());
     for posting in &entry.postings {
@@ -198,6 +201,7 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
             )?
             .execute(params![id, at as i64 + 1, debit, credit, amount])?;
     }
+    tx.seen.last_entry.set(Some((id, hash)));
     Ok(id)
 }
 

@@ -120,7 +120,7 @@ pub fn beside(database: &Path, suffix: &str) -> PathBuf {
 /// The writing connection, with the schema in place, and whether the process before stopped without saying so.
 pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)> {
     refuse_old_sqlite()?;
-    without_memory_statistics();
+    set_up_memory();
     refuse_unsafe_file_system(path, options)?;
     make_private(path)?;
     let conn = connect(path, options)?;
@@ -258,13 +258,17 @@ fn has_schema(conn: &Connection) -> Result<bool> {
     Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'postonce_meta')", [], |r| r.get(0))?)
 }
 
-/// SQLite counts its memory under a lock that every allocation of every thread takes: a tenth of a write's time. Nobody
-/// here reads the count. Has to come before the first connection of the process; later it changes nothing.
-fn without_memory_statistics() {
+/// SQLite counts its memory under a lock that every allocation of every thread takes, a tenth of a write's time, and nobody
+/// here reads the count. And what it keeps at hand for each connection is made large enough for the registers of our
+/// triggers, which otherwise are allocated at each row. Has to come before the first connection of the process; later it
+/// changes nothing.
+fn set_up_memory() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    // Safety: an option without a pointer, read by SQLite when it initialises.
+    const AT_HAND: (std::ffi::c_int, std::ffi::c_int) = (4096, 64);
+    // Safety: options without pointers, read by SQLite when it initialises.
     ONCE.call_once(|| unsafe {
         rusqlite::ffi::sqlite3_config(rusqlite::ffi::SQLITE_CONFIG_MEMSTATUS, 0);
+        rusqlite::ffi::sqlite3_config(rusqlite::ffi::SQLITE_CONFIG_LOOKASIDE, AT_HAND.0, AT_HAND.1);
     });
 }
 

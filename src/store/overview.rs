@@ -69,12 +69,12 @@ pub fn for_a_person(conn: &Connection) -> Result<Vec<Waiting>> {
     for state in ["DEAD", "CONFLICT", "PARKED"] {
         let count = conn
             .prepare_cached(
-                "SELECT count(*) FROM (SELECT 1 FROM postonce_raw_events WHERE state = ?1 AND state IN ('PARKED', 'CONFLICT', 'DEAD') LIMIT ?2)",
+                "SELECT count(*) FROM (SELECT 1 FROM postonce_raw_events WHERE state = ?1 AND (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD') LIMIT ?2)",
             )?
             .query_row(params![state, COUNT_MOST], |r| r.get(0))?;
         let oldest = conn
             .prepare_cached(
-                "SELECT id, received_at FROM postonce_raw_events WHERE state = ?1 AND state IN ('PARKED', 'CONFLICT', 'DEAD')
+                "SELECT id, received_at FROM postonce_raw_events WHERE state = ?1 AND (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD')
                  ORDER BY id LIMIT 1",
             )?
             .query_row([state], |r| Ok((r.get(0)?, r.get(1)?)))

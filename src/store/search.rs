@@ -153,7 +153,7 @@ fn for_a_person(conn: &Connection, query: &EventQuery) -> Result<Vec<i64>> {
     let mut ids: Vec<i64> = Vec::new();
     for state in &query.states {
         let mut statement = conn.prepare_cached(
-            "SELECT id FROM postonce_raw_events WHERE state = ?1 AND state IN ('PARKED', 'CONFLICT', 'DEAD')
+            "SELECT id FROM postonce_raw_events WHERE state = ?1 AND (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD')
                AND id < ifnull(?2, 9223372036854775807) ORDER BY id DESC LIMIT ?3",
         )?;
         let rows = statement.query_map(params![state, query.before, FOLLOWED as i64], |r| r.get(0))?;

@@ -64,7 +64,7 @@ pub fn undrained(conn: &Connection, source: &str, before: Millis) -> Result<i64>
 pub fn waiting_bodies(conn: &Connection, source: &str, most: u32) -> Result<Vec<(i64, Vec<u8>)>> {
     let mut statement = conn.prepare_cached(
         "SELECT r.id, ifnull(r.body, r.id) FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
-         WHERE r.state IN ('PARKED', 'CONFLICT', 'DEAD') AND s.name = ?1 ORDER BY r.id DESC LIMIT ?2",
+         WHERE (r.state = 'PARKED' OR r.state = 'CONFLICT' OR r.state = 'DEAD') AND s.name = ?1 ORDER BY r.id DESC LIMIT ?2",
     )?;
     let ids: Vec<(i64, i64)> =
         statement.query_map(params![source, most], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;

@@ -69,7 +69,7 @@ impl Inside {
             shared.wake();
             told.send(kept).unwrap();
         });
-        self.engine.shared().store.gate().keep(Intake { raw, done });
+        self.engine.shared().store.gate().keep(Intake { raw, since: std::time::Instant::now(), done });
         (tell.recv().unwrap().unwrap(), began.elapsed())
     }
 

@@ -64,7 +64,7 @@ pub fn keep_then(engine: &Engine, body: &str, then: impl FnOnce(Result<i64>) + S
         }
         then(kept);
     });
-    engine.shared().store.gate().keep(Intake { raw, done });
+    engine.shared().store.gate().keep(Intake { raw, since: std::time::Instant::now(), done });
 }
 
 /// Keeps a body and waits for the answer.

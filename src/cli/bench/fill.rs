@@ -66,7 +66,8 @@ pub(super) fn run(file: &Path, events: u64) -> Result<()> {
         let mut made = from;
         for batch in &ready {
             made += batch.len() as u64;
-            store.write(move |tx| batch.iter().try_for_each(|one| put(tx, one)))?;
+            let day = batch.last().map_or(now, |one| one.at);
+            store.write(move |tx| tx.as_of(day, |tx| batch.iter().try_for_each(|one| put(tx, one))))?;
             if made.is_multiple_of(BATCH * 50) || made == events {
                 eprintln!("filling: {made} of {events} in {} s", began.elapsed().as_secs());
             }
@@ -100,6 +101,7 @@ fn prepare(source: &Arc<Source>, number: u64, at: Millis) -> Ready {
         received_at: at,
         due_at: 0,
         attempts: 0,
+        fence: 0,
         parked: false,
         was_claimed: false,
     };
@@ -108,7 +110,6 @@ fn prepare(source: &Arc<Source>, number: u64, at: Millis) -> Ready {
 
 /// One event, from its bytes to its entry.
 fn put(tx: &Tx, one: &Ready) -> Result<()> {
-    let tx = &tx.at(one.at);
     let id = raw::insert(tx, &one.raw)?;
     let mut prepared = one.prepared.clone();
     (prepared.due.id, prepared.due.body) = (id, id);
