@@ -172,11 +172,10 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   debit   INTEGER NOT NULL,                  -- postonce_accounts
   credit  INTEGER NOT NULL CHECK (credit <> debit),
   amount  INTEGER NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
+  debit_before  INTEGER NOT NULL,            -- the posting that moved the debited account before (journal * 16 + seq); 0: none
+  credit_before INTEGER NOT NULL,            -- the same of the credited one: an account's history from its last posting back
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
--- with the amount, so that a balance as of a time is summed from the index alone
-CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal, amount);
-CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal, amount);
 
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
   CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
@@ -189,8 +188,9 @@ CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN S
        WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
          THEN RAISE(ABORT, 'postings are numbered without gaps')
        WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
-         WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency)
-         THEN RAISE(ABORT, 'a posting is one that its entry declares, between accounts of its book and of one currency') END; END;
+         WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency
+           AND NEW.debit_before = d.last AND NEW.credit_before = c.last)
+         THEN RAISE(ABORT, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END; END;
 CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
   UPDATE postonce_accounts SET debits = debits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.debit;
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;

@@ -2,6 +2,7 @@
 //!
 //! Reads only. What has no key is looked for from the newest back within the time of a page, as in `search`.
 
+use super::history;
 use super::ledger::{self, EntryFilter, EntryLine};
 use super::search::{Page, first_entry_at};
 use crate::error::Result;
@@ -139,23 +140,15 @@ impl AsOf {
 
 /// What an account was debited and credited after a moment.
 fn moved_after(conn: &Connection, account: i64, cut: Cut) -> Result<(i64, i64)> {
-    let sum = |side: &str| -> Result<i64> {
-        Ok(match cut {
-            Cut::Entry(entry) => conn
-                .prepare_cached(&format!(
-                    "SELECT ifnull(sum(amount), 0) FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2"
-                ))?
-                .query_row(params![account, entry], |r| r.get(0))?,
-            Cut::Time(at) => conn
-                .prepare_cached(&format!(
-                    "SELECT ifnull(sum(p.amount), 0) FROM postonce_accounts a CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time
-                       ON j.book = a.book AND j.occurred_at > ?2
-                     CROSS JOIN postonce_postings p ON p.journal = j.id AND p.{side} = a.id WHERE a.id = ?1"
-                ))?
-                .query_row(params![account, at], |r| r.get(0))?,
-        })
+    let at = match cut {
+        Cut::Entry(entry) => return history::moved_since(conn, account, entry),
+        Cut::Time(at) => at,
     };
-    Ok((sum("debit")?, sum("credit")?))
+    let sql = "SELECT ifnull(sum(CASE p.debit WHEN a.id THEN p.amount END), 0), ifnull(sum(CASE p.credit WHEN a.id THEN p.amount END), 0)
+               FROM postonce_accounts a CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time
+                 ON j.book = a.book AND j.occurred_at > ?2
+               CROSS JOIN postonce_postings p ON p.journal = j.id AND (p.debit = a.id OR p.credit = a.id) WHERE a.id = ?1";
+    Ok(conn.prepare_cached(sql)?.query_row(params![account, at], |r| Ok((r.get(0)?, r.get(1)?)))?)
 }
 
 /// The codes of every book: accounts of the house as they are, those kept per customer added up.
@@ -382,16 +375,8 @@ fn under(conn: &Connection, reference: &str) -> Result<BTreeSet<i64>> {
 
 fn of_accounts(conn: &Connection, accounts: &[i64], lower: i64, upper: i64) -> Result<BTreeSet<i64>> {
     let mut found = BTreeSet::new();
-    for side in ["debit", "credit"] {
-        let mut statement = conn.prepare_cached(&format!(
-            "SELECT journal FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2 AND journal < ?3 ORDER BY journal DESC LIMIT ?4"
-        ))?;
-        for account in accounts {
-            let rows = statement.query_map(params![account, lower, upper, FOLLOWED], |r| r.get::<_, i64>(0))?;
-            for id in rows {
-                found.insert(id?);
-            }
-        }
+    for account in accounts {
+        found.extend(history::entries(conn, *account, lower, upper, FOLLOWED as usize)?);
     }
     Ok(found)
 }

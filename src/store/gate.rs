@@ -27,7 +27,7 @@ const INTAKE_MAX: usize = 512;
 /// Bytes in one commit, so that large bodies do not pile up in one transaction.
 const INTAKE_BYTES_MAX: usize = 4 << 20;
 /// Other work in a commit while bodies wait: the share that may delay an answer.
-const WORK_WITH_INTAKE: Duration = Duration::from_millis(4);
+const WORK_WITH_INTAKE: Duration = Duration::from_millis(6);
 /// Other work in a commit while nobody waits.
 const WORK_ALONE: Duration = Duration::from_millis(10);
 /// WAL pages after which readers are waited for, so that the log starts anew.

@@ -197,7 +197,8 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
     for (at, (debit, credit, amount)) in accounts.into_iter().enumerate() {
         tx.conn
             .prepare_cached(
-                "INSERT INTO postonce_postings(journal, seq, debit, credit, amount) VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO postonce_postings(journal, seq, debit, credit, amount, debit_before, credit_before) VALUES
+                   (?1, ?2, ?3, ?4, ?5, (SELECT last FROM postonce_accounts WHERE id = ?3), (SELECT last FROM postonce_accounts WHERE id = ?4))",
             )?
             .execute(params![id, at as i64 + 1, debit, credit, amount])?;
     }

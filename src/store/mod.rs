@@ -15,6 +15,7 @@ pub mod entities;
 pub mod foreign;
 pub mod gate;
 pub mod health;
+mod history;
 pub mod ledger;
 pub mod listing;
 mod lock;

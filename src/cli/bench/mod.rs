@@ -230,7 +230,7 @@ impl Run<'_> {
         for rate in rates.into_iter().map(Some).chain([None]) {
             let before = done();
             let cpu_before = cpu_by_thread();
-            let heard = self.offer(&server, 64, rate, first)?;
+            let heard = self.offer(&server, 128, rate, first)?;
             first = heard.next;
             let applied = done() - before;
             let (waited, behind) = (Instant::now(), heard.answered.saturating_sub(applied));
