@@ -183,6 +183,12 @@ pub struct Book {
 }
 
 impl<'a> Tx<'a> {
+    /// The same transaction as if the clock said something else: for what is brought in as of another day.
+    pub fn as_of<T>(&self, now: Millis, f: impl FnOnce(&Tx) -> T) -> T {
+        self.seen.forget();
+        f(&Tx { now, seen: Seen::default(), ..*self })
+    }
+
     /// The id of a source by name.
     pub fn source(&self, name: &str) -> Result<i64> {
         if let Some(id) = self.names.sources.borrow().get(name) {

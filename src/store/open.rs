@@ -323,7 +323,8 @@ fn refuse_unsafe_file_system(path: &Path, options: &Options) -> Result<()> {
 /// The name of a network or shared file system that holds this path; `None` for local ones.
 pub fn file_system(path: &Path) -> Option<&'static str> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let magic = rustix::fs::statfs(folder).ok()?.f_type as u64 & 0xffff_ffff;
+    let found = rustix::fs::statfs(folder).ok()?.f_type;
+    let magic = fault::number("POSTONCE_FILE_SYSTEM", found as i64) as u64 & 0xffff_ffff;
     match magic {
         0x6969 => Some("NFS"),
         0xff53_4d42 | 0xfe53_4d42 => Some("a Windows share (SMB)"),
