@@ -153,7 +153,7 @@ CREATE TABLE postonce_journal(               -- inserted by apply; never changed
   occurred_at INTEGER NOT NULL,              -- the provider's clock
   recorded_at INTEGER NOT NULL,              -- ours
   settles     INTEGER NOT NULL CHECK (settles IN (0, 1)), -- a line of a settlement report is expected
-  reverses    INTEGER REFERENCES postonce_journal(id),
+  reverses    INTEGER,                       -- another entry (a trigger looks)
   note        TEXT,
   posting_count INTEGER NOT NULL CHECK (posting_count BETWEEN 1 AND 15),
   hash        BLOB NOT NULL CHECK (length(hash) = 32), -- sha256(hash of the entry before || content)
@@ -177,20 +177,22 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
 
+-- FAIL and ROLLBACK in the three triggers that run for every entry: ABORT makes SQLite copy each page that the statement
+-- touches before it touches it. A row that is refused before it is written leaves nothing behind, with FAIL either.
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
-  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
-       WHEN NEW.reverses IS NOT NULL AND (SELECT reverses FROM postonce_journal WHERE id = NEW.reverses) IS NOT NULL
-         THEN RAISE(ABORT, 'a reversal cannot be reversed') END; END;
+  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(FAIL, 'journal ids have no gaps')
+       WHEN NEW.reverses IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.reverses AND reverses IS NULL)
+         THEN RAISE(FAIL, 'a reversal takes back an entry that is there and is none itself') END; END;
 CREATE TRIGGER postonce_journal_fixed BEFORE UPDATE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_journal_kept BEFORE DELETE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN SELECT
-  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(ABORT, 'this entry is closed')
+  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(FAIL, 'this entry is closed')
        WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
-         THEN RAISE(ABORT, 'postings are numbered without gaps')
+         THEN RAISE(FAIL, 'postings are numbered without gaps')
        WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
          WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency
            AND NEW.debit_before = d.last AND NEW.credit_before = c.last)
-         THEN RAISE(ABORT, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END; END;
+         THEN RAISE(FAIL, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END; END;
 CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
   UPDATE postonce_accounts SET debits = debits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.debit;
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;
@@ -201,10 +203,23 @@ CREATE TRIGGER postonce_accounts_guard BEFORE UPDATE ON postonce_accounts WHEN N
     AND (NEW.id, NEW.book, NEW.code, NEW.holder, NEW.currency, NEW.class) IS (OLD.id, OLD.book, OLD.code, OLD.holder, OLD.currency, OLD.class)
     AND ((p.debit = OLD.id AND NEW.debits = OLD.debits + p.amount AND NEW.credits = OLD.credits)
       OR (p.credit = OLD.id AND NEW.credits = OLD.credits + p.amount AND NEW.debits = OLD.debits)))
-  BEGIN SELECT RAISE(ABORT, 'a balance moves only with a new posting'); END;
+  BEGIN SELECT RAISE(ROLLBACK, 'a balance moves only with a new posting'); END;
 CREATE TRIGGER postonce_accounts_open BEFORE INSERT ON postonce_accounts WHEN NEW.debits <> 0 OR NEW.credits <> 0 OR NEW.last <> 0
   BEGIN SELECT RAISE(ABORT, 'accounts open at zero'); END;
 CREATE TRIGGER postonce_accounts_kept BEFORE DELETE ON postonce_accounts BEGIN SELECT RAISE(ABORT, 'accounts are kept'); END;
+
+-- Postings added up, so that a balance as of a time needs no scan: derived from them and from nothing else.
+CREATE TABLE postonce_sums(                  -- inserted and added to by the keeper; check adds up again
+  book      INTEGER NOT NULL,
+  code      TEXT NOT NULL,
+  customers INTEGER NOT NULL CHECK (customers IN (0, 1)), -- 1: the accounts of its customers together
+  clock     TEXT NOT NULL CHECK (clock IN ('R', 'O')), -- recorded: a row for 2000 entries; occurred: a row an hour
+  currency  TEXT NOT NULL,
+  at        INTEGER NOT NULL,                -- the block of entries, or the hour since 1970
+  debits    INTEGER NOT NULL,
+  credits   INTEGER NOT NULL,
+  PRIMARY KEY (book, code, customers, clock, currency, at)
+) STRICT, WITHOUT ROWID;
 
 -- 5. State of objects ------------------------------------------------------------------------------------------------
 
@@ -467,7 +482,8 @@ CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcil
   CONSTRAINT resolved_says_how CHECK ((state = 'RESOLVED') = (resolution IS NOT NULL AND resolved_at IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
-CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at);
+CREATE INDEX postonce_discrepancies_open ON postonce_discrepancies(id) WHERE state <> 'RESOLVED';
+CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at, first_run, class); -- the trend reads nothing else
 CREATE INDEX postonce_discrepancies_by_end ON postonce_discrepancies(resolved_at) WHERE resolved_at IS NOT NULL;
 CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'
   BEGIN SELECT RAISE(ABORT, 'a resolved discrepancy is history'); END;

@@ -4,9 +4,13 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+const AFTER: &str = "\
+Begin with `postonce init stripe`, then `postonce serve`. `postonce COMMAND --help` shows more.
+Listings work beside a running server. Exit codes: 0 fine, 1 found something, 2 wrong usage, 3 could not do it.";
+
 /// Receives payment webhooks and posts each one to a ledger exactly once.
 #[derive(Parser, Debug)]
-#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true, after_help = AFTER)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -70,7 +74,7 @@ pub(crate) enum Command {
     /// What the comparisons found for a person, and what they decided.
     #[command(subcommand)]
     Discrepancies(Discrepancies),
-    /// Bring in the history of a business that was there before, without sending receipts.
+    /// Bring in the history of a business that was there before, or an archive of retention, without sending receipts.
     Import(ImportHistory),
     /// The version, and that of SQLite.
     Version,
@@ -574,6 +578,9 @@ pub(crate) struct ImportHistory {
     /// Which list of the API, or which report the file is.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Instead: the archives that retention wrote (`[retain] archive`), or a folder of them; several are read in order.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["source", "since", "until", "file", "name"])]
+    pub archive: Vec<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -584,6 +591,8 @@ pub(crate) enum Discrepancies {
     Show(DiscrepanciesShow),
     /// Give one to somebody.
     Assign(DiscrepanciesAssign),
+    /// Ask the provider again for what is missing here; what it gives goes through the same path as its webhook.
+    Fetch(DiscrepanciesFetch),
     /// Close one, with how and why.
     Resolve(DiscrepanciesResolve),
 }
@@ -628,6 +637,23 @@ pub(crate) struct DiscrepanciesAssign {
     /// Why.
     #[arg(long)]
     pub note: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesFetch {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// Its number.
+    pub id: i64,
+    /// Why now.
+    #[arg(long)]
+    pub note: String,
+    /// Who says so; $USER when it is not given.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Seconds to wait for what was fetched to come through.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub wait: u64,
 }
 
 #[derive(ClapArgs, Debug)]

@@ -34,6 +34,8 @@ const WORK_ALONE: Duration = Duration::from_millis(10);
 const RESTART_PAGES: i64 = 16_000;
 /// After a checkpoint that a reader held back.
 const CHECKPOINT_AGAIN: Duration = Duration::from_millis(250);
+/// How long the last one waits for those who read.
+const LAST_FOLD: Duration = Duration::from_secs(1);
 
 /// What senders and people are told then.
 const DISK_FULL: &str = "the disk is full";
@@ -676,11 +678,17 @@ impl Writer {
         std::mem::forget(self.set_aside.take());
         if let Some(conn) = self.conn.take() {
             fault::point("before_last_fold");
-            let folded = set_meta(&conn, "clean_stop", "1")
-                .and_then(|()| Ok(conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))?));
+            let marked = set_meta(&conn, "clean_stop", "1");
+            let folded = lock::within(LAST_FOLD, || {
+                conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))
+            });
             fault::point("folded");
-            if !matches!(folded, Ok(0)) {
-                log::warn!("the log could not be folded into the file at the stop: {folded:?}");
+            match (marked, folded) {
+                (Ok(()), Ok(0)) => {}
+                (Ok(()), Ok(_)) => log::warn!(
+                    "another program reads the file: if it goes on, the log stays beside it, and a plain copy needs both"
+                ),
+                (marked, folded) => log::warn!("the log could not be folded into the file: {marked:?}, {folded:?}"),
             }
             drop(conn);
             self.leave_one_file();
@@ -698,7 +706,10 @@ impl Writer {
             }
             std::thread::sleep(Duration::from_millis(25));
             if let Ok(conn) = open::connect(&self.path, &self.options) {
-                let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0));
+                // One that stays, such as Litestream, is not waited for.
+                let _ = lock::within(Duration::from_millis(25), || {
+                    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))
+                });
             }
         }
     }

@@ -5,6 +5,7 @@
 //! instead, once walking would take longer. Reads only.
 
 use crate::error::Result;
+use crate::event::Millis;
 use rusqlite::{Connection, params};
 
 /// Postings that are walked one by one. An account with more of them since then is in so many entries that reading those
@@ -55,6 +56,30 @@ pub(super) fn moved_since(conn: &Connection, account: i64, lower: i64) -> Result
     Ok(conn.prepare_cached(sql)?.query_row(params![account, lower], |r| Ok((r.get(0)?, r.get(1)?)))?)
 }
 
+/// What an account was debited and credited in entries that happened after a time, by the provider's clock.
+pub(super) fn moved_after(conn: &Connection, account: i64, at: Millis) -> Result<(i64, i64)> {
+    let mut steps = Vec::new();
+    let all = walk(conn, account, 0, |step| {
+        steps.push(step);
+        true
+    })?;
+    if all.is_none() {
+        let sql = "SELECT ifnull(sum(CASE p.debit WHEN a.id THEN p.amount END), 0), ifnull(sum(CASE p.credit WHEN a.id THEN p.amount END), 0)
+                   FROM postonce_accounts a CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time
+                     ON j.book = a.book AND j.occurred_at > ?2
+                   CROSS JOIN postonce_postings p ON p.journal = j.id AND (p.debit = a.id OR p.credit = a.id) WHERE a.id = ?1";
+        return Ok(conn.prepare_cached(sql)?.query_row(params![account, at], |r| Ok((r.get(0)?, r.get(1)?)))?);
+    }
+    let (mut debits, mut credits) = (0, 0);
+    let mut happened = conn.prepare_cached("SELECT occurred_at > ?2 FROM postonce_journal WHERE id = ?1")?;
+    for (entry, debit, amount) in steps {
+        if happened.query_row([entry, at], |r| r.get(0))? {
+            *(if debit { &mut debits } else { &mut credits }) += amount;
+        }
+    }
+    Ok((debits, credits))
+}
+
 /// The newest entries that moved an account, below `upper` and from `lower` on.
 pub(super) fn entries(conn: &Connection, account: i64, lower: i64, upper: i64, limit: usize) -> Result<Vec<i64>> {
     let mut found: Vec<i64> = Vec::new();
@@ -98,7 +123,7 @@ mod tests {
             };
             db.execute(
                 "INSERT INTO postonce_journal(id, book, kind, ref, raw_event, amount, currency, occurred_at, recorded_at, settles,
-                   posting_count, hash) VALUES (?1, 1, 'payment', 'r' || ?1, ?1, 1, 'USD', 0, 0, 0, ?2, zeroblob(32))",
+                   posting_count, hash) VALUES (?1, 1, 'payment', 'r' || ?1, ?1, 1, 'USD', ?1 * 7 % 60, 0, 0, ?2, zeroblob(32))",
                 params![entry, postings.len() as i64],
             )
             .unwrap();
@@ -133,6 +158,12 @@ mod tests {
                             UNION ALL SELECT ifnull(sum(amount), 0) FROM postonce_postings WHERE credit = ?1 AND journal >= ?2";
                 let (debits, credits) = moved_since(&db, account, lower).unwrap();
                 assert_eq!(vec![debits, credits], all(&db, sums, account, lower, upper), "{account} since {lower}");
+                let happened = "SELECT ifnull(sum(p.amount), 0) FROM postonce_postings p JOIN postonce_journal j ON j.id = p.journal
+                                WHERE p.debit = ?1 AND j.occurred_at > ?2 AND ?3 > 0
+                                UNION ALL SELECT ifnull(sum(p.amount), 0) FROM postonce_postings p JOIN postonce_journal j
+                                ON j.id = p.journal WHERE p.credit = ?1 AND j.occurred_at > ?2";
+                let (debits, credits) = moved_after(&db, account, lower).unwrap();
+                assert_eq!(vec![debits, credits], all(&db, happened, account, lower, upper), "{account} after {lower}");
                 let listed =
                     "SELECT DISTINCT journal FROM postonce_postings WHERE (debit = ?1 OR credit = ?1) AND journal >= ?2
                               AND journal < ?3 ORDER BY journal DESC LIMIT 9";

@@ -30,6 +30,7 @@ pub mod retain;
 pub mod search;
 pub mod settlement;
 pub mod settlement_view;
+pub mod sums;
 pub mod tail;
 
 use crate::error::{Error, Result};

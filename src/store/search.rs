@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long a search without a key may look back before it gives what it has.
@@ -299,6 +299,15 @@ fn halve(conn: &Connection, table: &'static str, column: &'static str, at: Milli
         }
     }
     Ok(low)
+}
+
+/// What became of the events that were imported after `id`, by state.
+pub fn imported_since(conn: &Connection, id: i64) -> Result<BTreeMap<String, i64>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT state, count(*) FROM postonce_raw_events WHERE id > ?1 AND origin = 'imported' GROUP BY state",
+    )?;
+    let rows = statement.query_map([id], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// The items that a batch delivery brought: they were written together, soon after it.

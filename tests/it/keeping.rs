@@ -1,6 +1,7 @@
 //! Keeping: copies of the file made, restored and judged; what goes with its time, and what a person has removed.
 
-use crate::harness::{App, Folder, SECRET, Server, Setup, Wire, eventually, open_db, postonce, stripe};
+use crate::cases_money::{ADYEN_KEY, adyen};
+use crate::harness::{APP_SECRET, App, Folder, SECRET, Server, Setup, Wire, eventually, open_db, postonce, stripe};
 use crate::ops::{get, pay, read_open_metrics};
 use postonce::config::Retain;
 use postonce::steps::retain;
@@ -228,6 +229,112 @@ fn what_is_past_its_time_goes_and_keys_journal_and_what_people_need_stay() {
     assert_eq!(server.count("SELECT count(*) FROM postonce_journal"), 251);
     assert_eq!(server.count("SELECT max(id) FROM postonce_raw_events"), 254);
     server.check();
+}
+
+/// The journal with its postings and the provider's clock, without what our own clock says.
+fn books(file: &Path) -> Vec<String> {
+    let db = open_db(file);
+    let mut statement = db
+        .prepare(
+            "SELECT j.kind || ' ' || j.ref || ' ' || ifnull(j.account, '-') || ' ' || ifnull(j.parent, '-') || ' ' || j.amount || j.currency
+               || ' ' || j.occurred_at || ' ' || j.settles || ' ' || b.tenant || '/' || b.provider || '/' || b.mode || ' ' ||
+               (SELECT group_concat(d.code || d.holder || '>' || c.code || c.holder || ':' || p.amount)
+                FROM postonce_postings p JOIN postonce_accounts d ON d.id = p.debit JOIN postonce_accounts c ON c.id = p.credit
+                WHERE p.journal = j.id)
+             FROM postonce_journal j JOIN postonce_books b ON b.id = j.book ORDER BY 1",
+        )
+        .unwrap();
+    statement.query_map([], |r| r.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn an_archive_is_read_back_once_and_gives_the_same_ledger() {
+    let app = App::start();
+    let config = format!(
+        "[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n[[deliver]]\nname = \"app\"\nurl = {:?}\nsecret = \"env:APP\"\n
+         [[source]]\nname = \"adyen\"\nsecrets = [\"env:A\"]\ntrust_unsigned_fields = true\noptions = {{ auto_capture = \"true\" }}\n",
+        app.url()
+    );
+    let server = Setup::config(&config).env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).start();
+    pay(&server, 0, 120);
+    server.send("stripe", &stripe::intent("evt_i", "pi_3", 103)).is(200); // a duplicate of its money
+    server.send("stripe", &stripe::refund("evt_r", "re_1", "pi_5", 50)).is(200);
+    let untrue = [("postonce-body", "report-line")]; // a sender's own word for what it sends
+    server.send_with("stripe", SECRET, stripe::charge("evt_u", "pi_u", 700).as_bytes(), &untrue).is(200);
+    let flag = Value::String("true".into());
+    let batch = adyen(&[("P1", "AUTHORISATION", 100, flag.clone()), ("P2", "AUTHORISATION", 250, flag)]);
+    server.post("/webhooks/adyen", &[], batch.as_bytes()).is(200);
+    server.send("stripe", &stripe::object("evt_n", "product.created", r#"{"id":"prod_1","object":"product"}"#)).is(200);
+    server
+        .send("stripe", &stripe::object("evt_last", "product.created", r#"{"id":"prod_1","object":"product"}"#))
+        .is(200);
+    server.delivered();
+    let told = app.messages().len();
+    server.stop();
+    let before = books(&server.database());
+    assert_eq!(before.len(), 124);
+
+    age(&server.database(), 31);
+    let folder = server.folder.join("archive");
+    let store = Store::open(&server.database(), &Options::default()).unwrap();
+    let rules = Retain { archive: Some(folder.clone()), ..Retain::default() };
+    let pruned = retain::retain(&store, &rules, &|| false).unwrap();
+    assert!(pruned.archived >= 126, "{pruned:?}");
+    store.stop();
+    drop(store);
+
+    let new = server.folder.join("new.db");
+    let import = |config: &str, what: &Path| {
+        let file = server.folder.join("import.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = postonce();
+        command.args(["import", "--json", "--archive"]).arg(what).arg("--config").arg(file).arg("--database").arg(&new);
+        let output = command.env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap_or(-1), text.into_owned())
+    };
+    let (code, text) = import("[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n", &folder);
+    assert!(code == 3 && text.contains("adyen (") && text.contains("nothing was imported"), "{text}");
+    let (code, text) = import(&config, &folder);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(books(&new), before);
+    assert_eq!(check(&new).0, 0);
+    let events = count(&new, "SELECT count(*) FROM postonce_raw_events");
+    let (code, text) = import(&config, &folder);
+    let again: Value = serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    assert_eq!((code, again["imported"].as_i64()), (0, Some(0)), "{text}");
+    assert_eq!(books(&new), before);
+    assert_eq!(count(&new, "SELECT count(*) FROM postonce_raw_events"), events);
+    assert_eq!(count(&new, "SELECT count(*) FROM postonce_outbox"), 0, "nobody is told again");
+    assert_eq!(app.messages().len(), told);
+
+    // Beside a server that knows a part of it: only the rest comes.
+    let other = Setup::config(&config).env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).start();
+    pay(&other, 0, 10);
+    other.settled();
+    let archive = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let (code, text) = {
+        let mut command = postonce();
+        command.current_dir(other.folder.join(".")).args(["import", "--config", "test.toml", "--json", "--archive"]);
+        command.arg(&archive).arg("--database").arg(other.database());
+        let output = command.env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(books(&other.database()), before);
+    other.check();
+
+    // One that was cut off is refused before anything of it is kept.
+    let bytes = std::fs::read(&archive).unwrap();
+    let cut = server.folder.join("cut.jsonl.zst");
+    std::fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
+    std::fs::remove_file(&new).unwrap();
+    let (code, text) = import(&config, &cut);
+    assert!(code == 3 && text.contains("cut.jsonl.zst"), "{text}");
+    assert_eq!(count(&new, "SELECT count(*) FROM postonce_raw_events"), 0);
 }
 
 #[test]

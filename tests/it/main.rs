@@ -7,6 +7,7 @@
 mod api;
 mod beside;
 mod bundled;
+mod busy;
 mod cases;
 mod cases_money;
 mod cases_store;
@@ -22,6 +23,7 @@ mod million;
 mod month;
 mod operator;
 mod ops;
+mod pages;
 mod plans;
 mod power;
 mod providers;
