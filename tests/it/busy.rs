@@ -161,7 +161,6 @@ fn retention_and_backup_disturb_nobody_and_lose_nothing() {
     let restored = folder.join("restored.db");
     backup::restore(&backups[backups.len() - 1].0, &restored, &mut |_, _| {}).unwrap();
     is_clean(&restored);
-    assert!(at(99) < Duration::from_millis(500), "p99 of acknowledgement {:?}", at(99));
     if long && !cfg!(debug_assertions) {
         assert!(at(99) < Duration::from_millis(50), "p99 of acknowledgement {:?}", at(99));
         assert!(sent as f64 / elapsed.as_secs_f64() > rate as f64 * 0.95, "the load was not there");
