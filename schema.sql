@@ -2,7 +2,8 @@
 --
 -- Times are milliseconds since 1970 UTC. Amounts are minor units of their currency (ISO 4217 exponent), never floats.
 -- Each table says who inserts, updates and deletes. All names start with postonce_, so that the tables can live in an
--- app's own file. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
+-- app's own file. A list of three words and more is written with OR: for each IN of constants SQLite makes a table of its
+-- own, at each write of a row. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
 
 CREATE TABLE postonce_meta(                  -- written at open and at a clean stop
   key   TEXT NOT NULL PRIMARY KEY,
@@ -47,10 +48,12 @@ CREATE TABLE postonce_raw_events(            -- inserted by receive (items by cl
   source      INTEGER NOT NULL,              -- postonce_sources
   body        INTEGER,                       -- whose bytes in postonce_bodies: NULL its own, or the batch delivery's
   item        INTEGER NOT NULL DEFAULT 0,    -- 0 the whole body, n the nth event of a batch
-  origin      TEXT NOT NULL CHECK (origin IN ('webhook', 'item', 'fetched', 'rebuilt', 'imported', 'report', 'manual')),
+  origin      TEXT NOT NULL CHECK (origin = 'webhook' OR origin = 'item' OR origin = 'fetched' OR origin = 'rebuilt' OR origin = 'imported' OR
+    origin = 'report' OR origin = 'manual'),
   secret      TEXT,                          -- the name of the secret that matched
   received_at INTEGER NOT NULL,
-  state       TEXT NOT NULL CHECK (state IN ('RECEIVED', 'CLAIMED', 'DONE', 'DUPLICATE', 'IGNORED', 'PARKED', 'CONFLICT', 'DEAD')),
+  state       TEXT NOT NULL CHECK (state = 'RECEIVED' OR state = 'CLAIMED' OR state = 'DONE' OR state = 'DUPLICATE' OR state = 'IGNORED' OR
+    state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD'),
   due_at      INTEGER,                       -- when a worker looks at it again; NULL: nobody will
   attempts    INTEGER NOT NULL DEFAULT 0,
   fence       INTEGER NOT NULL DEFAULT 0,    -- grows with every claim: a worker that lost its claim commits nothing
@@ -62,7 +65,7 @@ CREATE TABLE postonce_raw_events(            -- inserted by receive (items by cl
 CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at IS NOT NULL;
 -- only repeats pay for it: counts them by the hour without a scan
 CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE state = 'DUPLICATE';
-CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state IN ('PARKED', 'CONFLICT', 'DEAD');
+CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD';
 CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
   BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
@@ -77,7 +80,7 @@ CREATE TABLE postonce_events(                -- inserted by claim; replaced when
   api_version TEXT,
   unknown     INTEGER NOT NULL DEFAULT 0 CHECK (unknown IN (0, 1)), -- nobody has a rule for its type
   -- what proves it: a signature over the whole body, over a part, over nothing of it; or the provider's API
-  proof       TEXT NOT NULL DEFAULT 'body' CHECK (proof IN ('body', 'part', 'nothing', 'fetched'))
+  proof       TEXT NOT NULL DEFAULT 'body' CHECK (proof = 'body' OR proof = 'part' OR proof = 'nothing' OR proof = 'fetched')
 ) STRICT;
 CREATE INDEX postonce_events_unknown ON postonce_events(book, type) WHERE unknown = 1;
 
@@ -90,7 +93,7 @@ CREATE TABLE postonce_claims(                -- inserted by claim; CLAIMED -> DO
   kind        TEXT NOT NULL CHECK (kind <> ''),
   ref         TEXT NOT NULL CHECK (ref <> ''),
   raw_event   INTEGER NOT NULL,              -- who won it
-  state       TEXT NOT NULL CHECK (state IN ('CLAIMED', 'DONE', 'ALIAS')),
+  state       TEXT NOT NULL CHECK (state = 'CLAIMED' OR state = 'DONE' OR state = 'ALIAS'),
   alias_of    TEXT,
   amount      INTEGER,                       -- of a movement
   currency    TEXT,
@@ -126,7 +129,7 @@ CREATE TABLE postonce_accounts(              -- inserted by apply at zero; count
   code     TEXT NOT NULL,                    -- clearing, sales, refunds, fees, …
   holder   TEXT NOT NULL DEFAULT '',         -- the customer, where the account is kept per customer
   currency TEXT NOT NULL,
-  class    TEXT NOT NULL CHECK (class IN ('ASSET', 'LIABILITY', 'INCOME', 'EXPENSE', 'EQUITY')),
+  class    TEXT NOT NULL CHECK (class = 'ASSET' OR class = 'LIABILITY' OR class = 'INCOME' OR class = 'EXPENSE' OR class = 'EQUITY'),
   debits   INTEGER NOT NULL DEFAULT 0 CHECK (debits BETWEEN 0 AND 1000000000000000),
   credits  INTEGER NOT NULL DEFAULT 0 CHECK (credits BETWEEN 0 AND 1000000000000000),
   last     INTEGER NOT NULL DEFAULT 0,       -- the posting that moved it last: journal * 16 + seq
@@ -150,7 +153,7 @@ CREATE TABLE postonce_journal(               -- inserted by apply; never changed
   occurred_at INTEGER NOT NULL,              -- the provider's clock
   recorded_at INTEGER NOT NULL,              -- ours
   settles     INTEGER NOT NULL CHECK (settles IN (0, 1)), -- a line of a settlement report is expected
-  reverses    INTEGER REFERENCES postonce_journal(id),
+  reverses    INTEGER,                       -- another entry (a trigger looks)
   note        TEXT,
   posting_count INTEGER NOT NULL CHECK (posting_count BETWEEN 1 AND 15),
   hash        BLOB NOT NULL CHECK (length(hash) = 32), -- sha256(hash of the entry before || content)
@@ -169,25 +172,27 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   debit   INTEGER NOT NULL,                  -- postonce_accounts
   credit  INTEGER NOT NULL CHECK (credit <> debit),
   amount  INTEGER NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
+  debit_before  INTEGER NOT NULL,            -- the posting that moved the debited account before (journal * 16 + seq); 0: none
+  credit_before INTEGER NOT NULL,            -- the same of the credited one: an account's history from its last posting back
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
--- with the amount, so that a balance as of a time is summed from the index alone
-CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal, amount);
-CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal, amount);
 
+-- FAIL and ROLLBACK in the three triggers that run for every entry: ABORT makes SQLite copy each page that the statement
+-- touches before it touches it. A row that is refused before it is written leaves nothing behind, with FAIL either.
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
-  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
-       WHEN NEW.reverses IS NOT NULL AND (SELECT reverses FROM postonce_journal WHERE id = NEW.reverses) IS NOT NULL
-         THEN RAISE(ABORT, 'a reversal cannot be reversed') END; END;
+  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(FAIL, 'journal ids have no gaps')
+       WHEN NEW.reverses IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.reverses AND reverses IS NULL)
+         THEN RAISE(FAIL, 'a reversal takes back an entry that is there and is none itself') END; END;
 CREATE TRIGGER postonce_journal_fixed BEFORE UPDATE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_journal_kept BEFORE DELETE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN SELECT
-  CASE WHEN NEW.journal IS NOT (SELECT max(id) FROM postonce_journal) THEN RAISE(ABORT, 'this entry is closed')
-       WHEN NEW.seq IS NOT (SELECT count(*) + 1 FROM postonce_postings WHERE journal = NEW.journal) THEN RAISE(ABORT, 'postings are numbered without gaps')
-       WHEN NEW.seq > (SELECT posting_count FROM postonce_journal WHERE id = NEW.journal) THEN RAISE(ABORT, 'more postings than the entry declares')
-       WHEN NOT EXISTS (SELECT 1 FROM postonce_accounts d JOIN postonce_accounts c ON c.id = NEW.credit JOIN postonce_journal j ON j.id = NEW.journal
-         WHERE d.id = NEW.debit AND d.currency = c.currency AND d.book = c.book AND d.book = j.book)
-         THEN RAISE(ABORT, 'both accounts of a posting are of its book and of one currency') END; END;
+  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(FAIL, 'this entry is closed')
+       WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
+         THEN RAISE(FAIL, 'postings are numbered without gaps')
+       WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
+         WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency
+           AND NEW.debit_before = d.last AND NEW.credit_before = c.last)
+         THEN RAISE(FAIL, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END; END;
 CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
   UPDATE postonce_accounts SET debits = debits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.debit;
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;
@@ -198,10 +203,23 @@ CREATE TRIGGER postonce_accounts_guard BEFORE UPDATE ON postonce_accounts WHEN N
     AND (NEW.id, NEW.book, NEW.code, NEW.holder, NEW.currency, NEW.class) IS (OLD.id, OLD.book, OLD.code, OLD.holder, OLD.currency, OLD.class)
     AND ((p.debit = OLD.id AND NEW.debits = OLD.debits + p.amount AND NEW.credits = OLD.credits)
       OR (p.credit = OLD.id AND NEW.credits = OLD.credits + p.amount AND NEW.debits = OLD.debits)))
-  BEGIN SELECT RAISE(ABORT, 'a balance moves only with a new posting'); END;
+  BEGIN SELECT RAISE(ROLLBACK, 'a balance moves only with a new posting'); END;
 CREATE TRIGGER postonce_accounts_open BEFORE INSERT ON postonce_accounts WHEN NEW.debits <> 0 OR NEW.credits <> 0 OR NEW.last <> 0
   BEGIN SELECT RAISE(ABORT, 'accounts open at zero'); END;
 CREATE TRIGGER postonce_accounts_kept BEFORE DELETE ON postonce_accounts BEGIN SELECT RAISE(ABORT, 'accounts are kept'); END;
+
+-- Postings added up, so that a balance as of a time needs no scan: derived from them and from nothing else.
+CREATE TABLE postonce_sums(                  -- inserted and added to by the keeper; check adds up again
+  book      INTEGER NOT NULL,
+  code      TEXT NOT NULL,
+  customers INTEGER NOT NULL CHECK (customers IN (0, 1)), -- 1: the accounts of its customers together
+  clock     TEXT NOT NULL CHECK (clock IN ('R', 'O')), -- recorded: a row for 2000 entries; occurred: a row an hour
+  currency  TEXT NOT NULL,
+  at        INTEGER NOT NULL,                -- the block of entries, or the hour since 1970
+  debits    INTEGER NOT NULL,
+  credits   INTEGER NOT NULL,
+  PRIMARY KEY (book, code, customers, clock, currency, at)
+) STRICT, WITHOUT ROWID;
 
 -- 5. State of objects ------------------------------------------------------------------------------------------------
 
@@ -228,7 +246,7 @@ CREATE TABLE postonce_outbox(                -- inserted by apply and alert; upd
   raw_event  INTEGER NOT NULL,               -- 0: an alert's
   journal    INTEGER,
   payload    TEXT,                           -- NULL: composed from its journal entry, which never changes
-  state      TEXT NOT NULL CHECK (state IN ('WAITING', 'SENT', 'DEAD')),
+  state      TEXT NOT NULL CHECK (state = 'WAITING' OR state = 'SENT' OR state = 'DEAD'),
   due_at     INTEGER,
   attempts   INTEGER NOT NULL DEFAULT 0,
   created_at INTEGER NOT NULL,
@@ -338,7 +356,7 @@ CREATE TABLE postonce_runs(                  -- inserted by reconcile as RUNNING
   window_end   INTEGER NOT NULL CHECK (window_end > window_start),
   started_at   INTEGER NOT NULL,
   finished_at  INTEGER,
-  state        TEXT NOT NULL CHECK (state IN ('RUNNING', 'COMPLETED', 'DEFERRED', 'INVALID', 'FAILED')),
+  state        TEXT NOT NULL CHECK (state = 'RUNNING' OR state = 'COMPLETED' OR state = 'DEFERRED' OR state = 'INVALID' OR state = 'FAILED'),
   reason       TEXT,
   covers       TEXT NOT NULL DEFAULT '["*"]' CHECK (json_valid(covers)), -- kinds the report can contain: only those of ours are expected in it
   journal_upto INTEGER,                      -- the last entry when it was scored: what the repair posts later is not in it
@@ -352,7 +370,8 @@ CREATE TABLE postonce_runs(                  -- inserted by reconcile as RUNNING
   posted       INTEGER NOT NULL DEFAULT 0,   -- provider_only lines handed to the worker
   control_diff TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(control_diff)), -- stated minus ours, by currency
   CONSTRAINT ended_has_a_time CHECK ((state = 'RUNNING') = (finished_at IS NULL)),
-  CONSTRAINT completed_is_whole CHECK (state <> 'COMPLETED' OR (report IS NOT NULL AND journal_upto IS NOT NULL AND lines_total >= 0 AND ours_total >= 0)),
+  CONSTRAINT completed_is_whole CHECK (state <> 'COMPLETED' OR
+    (report IS NOT NULL AND journal_upto IS NOT NULL AND lines_total >= 0 AND ours_total >= 0)),
   CONSTRAINT others_say_why CHECK (state IN ('RUNNING', 'COMPLETED') OR reason IS NOT NULL),
   CONSTRAINT found_is_complete CHECK (found IS NULL OR state = 'COMPLETED')
 ) STRICT;
@@ -366,19 +385,22 @@ CREATE TABLE postonce_run_items(             -- inserted by reconcile in order w
   run     INTEGER NOT NULL,
   side    TEXT NOT NULL CHECK (side IN ('T', 'O')), -- theirs: a line of the run's report; ours: an entry without a line in it
   item    INTEGER NOT NULL,                  -- the line, or the journal entry
-  bucket  TEXT NOT NULL CHECK (bucket IN ('matched', 'missing_ours', 'missing_theirs', 'in_transit', 'pending_theirs', 'amount_differs',
-    'currency_differs', 'fee_differs', 'not_comparable', 'duplicate_theirs', 'duplicate_ours', 'provider_only', 'not_ours', 'parked_ours')),
+  bucket  TEXT NOT NULL CHECK (bucket = 'matched' OR bucket = 'missing_ours' OR bucket = 'missing_theirs' OR bucket = 'in_transit' OR
+    bucket = 'pending_theirs' OR bucket = 'amount_differs' OR bucket = 'currency_differs' OR bucket = 'fee_differs' OR
+    bucket = 'not_comparable' OR bucket = 'duplicate_theirs' OR bucket = 'duplicate_ours' OR bucket = 'provider_only' OR bucket = 'not_ours' OR
+    bucket = 'parked_ours'),
   partner INTEGER,                           -- the entry or line it met (of a duplicate: the one that is there already)
   scored  INTEGER CHECK (scored IN (0, 1)),  -- the partner is scored by this row too: it lies in the run's window
-  rule    TEXT CHECK (rule IN ('LINE_REF', 'KIND+SOURCE', 'KIND+ALT', 'PARENT', 'ORDER+AMOUNT')),
+  rule    TEXT CHECK (rule = 'LINE_REF' OR rule = 'KIND+SOURCE' OR rule = 'KIND+ALT' OR rule = 'PARENT' OR rule = 'ORDER+AMOUNT'),
   upto    INTEGER CHECK (upto >= item),      -- the last of the lines that this row scores; NULL: item alone
   PRIMARY KEY (run, side, item),
-  CONSTRAINT a_pair_has_two CHECK ((bucket IN ('matched', 'amount_differs', 'currency_differs', 'fee_differs', 'not_comparable',
-    'duplicate_theirs', 'duplicate_ours')) = (partner IS NOT NULL OR upto IS NOT NULL)),
-  CONSTRAINT many_met_by_name CHECK (upto IS NULL OR (side = 'T' AND partner IS NULL AND bucket = 'matched' AND rule IN ('LINE_REF', 'KIND+SOURCE'))),
+  CONSTRAINT a_pair_has_two CHECK ((bucket = 'matched' OR bucket = 'amount_differs' OR bucket = 'currency_differs' OR bucket = 'fee_differs' OR
+    bucket = 'not_comparable' OR bucket = 'duplicate_theirs' OR bucket = 'duplicate_ours') = (partner IS NOT NULL OR upto IS NOT NULL)),
+  CONSTRAINT many_met_by_name CHECK (upto IS NULL OR (side = 'T' AND partner IS NULL AND bucket = 'matched' AND (rule = 'LINE_REF' OR rule = 'KIND+SOURCE'))),
   CONSTRAINT partner_is_scored_or_not CHECK ((partner IS NULL AND upto IS NULL) = (scored IS NULL)),
-  CONSTRAINT theirs_only CHECK (side = 'T' OR bucket NOT IN ('missing_ours', 'pending_theirs', 'provider_only', 'not_ours', 'parked_ours', 'duplicate_theirs')),
-  CONSTRAINT ours_only CHECK (side = 'O' OR bucket NOT IN ('missing_theirs', 'in_transit', 'duplicate_ours')),
+  CONSTRAINT theirs_only CHECK (side = 'T' OR NOT (bucket = 'missing_ours' OR bucket = 'pending_theirs' OR bucket = 'provider_only' OR
+    bucket = 'not_ours' OR bucket = 'parked_ours' OR bucket = 'duplicate_theirs')),
+  CONSTRAINT ours_only CHECK (side = 'O' OR NOT (bucket = 'missing_theirs' OR bucket = 'in_transit' OR bucket = 'duplicate_ours')),
   CONSTRAINT a_pair_is_under_its_line CHECK (side = 'T' OR scored IS NOT 1)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX postonce_run_items_to_look_at ON postonce_run_items(run, bucket) WHERE bucket <> 'matched';
@@ -471,8 +493,9 @@ CREATE TRIGGER postonce_settled_kept BEFORE DELETE ON postonce_settled BEGIN SEL
 CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcile and by people
   id           INTEGER PRIMARY KEY,
   book         INTEGER NOT NULL,
-  class        TEXT NOT NULL CHECK (class IN ('MISSING_OURS', 'MISSING_THEIRS', 'AMOUNT_DIFFERS', 'CURRENCY_DIFFERS', 'FEE_DIFFERS',
-    'DUPLICATE_THEIRS', 'DUPLICATE_OURS', 'PARKED_OURS', 'UNKNOWN_KIND', 'CONTROL_TOTAL')),
+  class        TEXT NOT NULL CHECK (class = 'MISSING_OURS' OR class = 'MISSING_THEIRS' OR class = 'AMOUNT_DIFFERS' OR
+    class = 'CURRENCY_DIFFERS' OR class = 'FEE_DIFFERS' OR class = 'DUPLICATE_THEIRS' OR class = 'DUPLICATE_OURS' OR class = 'PARKED_OURS' OR
+    class = 'UNKNOWN_KIND' OR class = 'CONTROL_TOTAL'),
   kind         TEXT NOT NULL,                -- of the movement
   reference    TEXT NOT NULL,                -- of the movement; with class and kind what makes it one discrepancy
   currency     TEXT,
@@ -485,14 +508,17 @@ CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcil
   last_run     INTEGER,
   seen         INTEGER NOT NULL DEFAULT 1,
   opened_at    INTEGER NOT NULL,
-  state        TEXT NOT NULL DEFAULT 'OPEN' CHECK (state IN ('OPEN', 'FIXING', 'ASSIGNED', 'RESOLVED')), -- FIXING: fetched, under way
+  state        TEXT NOT NULL DEFAULT 'OPEN' CHECK (state = 'OPEN' OR state = 'FIXING' OR state = 'ASSIGNED' OR
+    state = 'RESOLVED'), -- FIXING: fetched, under way
   assignee     TEXT,
-  resolution   TEXT CHECK (resolution IN ('AUTO_FETCHED', 'AUTO_LATE_MATCH', 'POSTED_CORRECTION', 'PROVIDER_ERROR', 'ACCEPTED', 'DUPLICATE_OF')),
+  resolution   TEXT CHECK (resolution = 'AUTO_FETCHED' OR resolution = 'AUTO_LATE_MATCH' OR resolution = 'POSTED_CORRECTION' OR
+    resolution = 'PROVIDER_ERROR' OR resolution = 'ACCEPTED' OR resolution = 'DUPLICATE_OF'),
   resolved_at  INTEGER,
   CONSTRAINT resolved_says_how CHECK ((state = 'RESOLVED') = (resolution IS NOT NULL AND resolved_at IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
-CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at);
+CREATE INDEX postonce_discrepancies_open ON postonce_discrepancies(id) WHERE state <> 'RESOLVED';
+CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at, first_run, class); -- the trend reads nothing else
 CREATE INDEX postonce_discrepancies_by_end ON postonce_discrepancies(resolved_at) WHERE resolved_at IS NOT NULL;
 CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'
   BEGIN SELECT RAISE(ABORT, 'a resolved discrepancy is history'); END;

@@ -18,4 +18,4 @@ FROM postonce_entities e
 WHERE e.kind = 'subscription' AND e.account = 'cus_demo';
 
 -- What waits for a person.
-SELECT id, state, reason FROM postonce_raw_events WHERE state IN ('PARKED', 'CONFLICT', 'DEAD') ORDER BY id;
+SELECT id, state, reason FROM postonce_raw_events WHERE (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD') ORDER BY id;

@@ -96,7 +96,7 @@ for (const width of WIDTHS) {
 // 3. Every page, in both schemes and widths: axe, sideways scrolling, a picture.
 const PAGES = ['/', '/events', '/events?state=parked', '/events/1', '/events/9', '/events/10/replay', '/ledger', '/ledger/entries/1',
   '/ledger/accounts', '/ledger/accounts/1?as_of=2030-01-01', '/entities', '/outbox', '/outbox/1', '/dead', '/settlement',
-  '/settlement?show=runs', '/settlement/discrepancies/1', '/sources', '/health', '/audit', '/nowhere']
+  '/settlement?show=runs', '/settlement/runs/1', '/settlement/discrepancies/1', '/sources', '/health', '/audit', '/nowhere']
 for (const scheme of ['light', 'dark']) {
   for (const width of WIDTHS) {
     const page = await open(width, scheme)

@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 /// A trouble that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
-    /// dead, conflict, dead_message, rejected, silence, discrepancy, invalid_run, disk, wal, outbox_lag, apply_lag, backup.
+    /// dead, conflict, parked, dead_message, rejected, silence, discrepancy, invalid_run, disk, wal, outbox_lag, apply_lag, backup.
     pub kind: &'static str,
     /// The source or endpoint; empty for the whole server.
     pub subject: String,
@@ -77,6 +77,10 @@ impl Watch {
             );
             let hint = "compare with the provider, then replay or correct it";
             grouped(&mut firing, "conflict", "conflict(s)", hint, health::conflicts_by_source(conn)?);
+            let before = now - Millis::from(rules.parked_h) * 3_600_000;
+            let words = format!("event(s) parked since more than {} h", rules.parked_h);
+            let hint = "see why with `postonce dead`, then replay";
+            grouped(&mut firing, "parked", &words, hint, health::parked_by_source(conn, before)?);
             let hint = "is the endpoint up? then requeue them";
             grouped(&mut firing, "dead_message", "dead message(s)", hint, health::dead_messages(conn)?);
             health::backlog(conn, clock::steady(), now)
@@ -159,8 +163,12 @@ impl Watch {
         if (now - self.silence_at).abs() >= SILENCE_EVERY {
             self.silence_at = now;
             self.silent.clear();
+            if let Err(e) = shared.heard.look(&shared.store) {
+                log::debug!("what came could not be looked at: {e}");
+            }
             for source in shared.sources.values() {
-                let Ok(Some(quiet)) = silence_of(shared, source, now) else { continue };
+                let mut heard = shared.heard.of(&source.name);
+                let Some(quiet) = silence_of(heard.times.make_contiguous(), source, now) else { continue };
                 let name = &source.name;
                 self.silent.push(Firing {
                     kind: "silence",
@@ -238,7 +246,8 @@ fn grouped(firing: &mut Vec<Firing>, kind: &'static str, words: &str, hint: &str
 /// Is a trouble that lasts to be told again? When it has grown, after ten minutes; else after waits that double.
 fn is_due(alert: &Alert, now_is: &Firing, rules: &AlertRules, now: Millis) -> bool {
     let since = now - alert.told_at;
-    let counted = matches!(now_is.kind, "dead" | "conflict" | "dead_message" | "discrepancy" | "invalid_run");
+    let counted =
+        matches!(now_is.kind, "dead" | "conflict" | "parked" | "dead_message" | "discrepancy" | "invalid_run");
     if counted && now_is.count > alert.told_count && since >= GROWN_AFTER {
         return true;
     }

@@ -80,18 +80,27 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
         }
         (Ok(id), Ack::Stored) => {
             waking.wake();
+            waking.metrics.count(&source, Outcome::Stored);
             answering(said(200, json!({ "status": "stored", "id": id })));
-            waking.metrics.stored(&source, began.elapsed());
+            waking.metrics.acknowledge.note(began.elapsed());
         }
         (Ok(id), Ack::Applied) => {
             let shared = waking.clone();
-            waking.metrics.stored(&source, began.elapsed());
-            waking.when_ended(id, Box::new(move |told| answering(applied(&shared, id, told))));
+            waking.metrics.count(&source, Outcome::Stored);
+            let told = move |told| {
+                let response = applied(&shared, id, told);
+                let acknowledged = response.status() == 200;
+                answering(response);
+                if acknowledged {
+                    shared.metrics.acknowledge.note(began.elapsed());
+                }
+            };
+            waking.when_ended(id, Box::new(told));
             waking.wake();
         }
     });
     fault::point("before_keep");
-    shared.store.gate().keep(Intake { raw, done });
+    shared.store.gate().keep(Intake { raw, since: std::time::Instant::now(), done });
 }
 
 /// The answer after the effect. What is stored and verified gets a 2xx, unless it failed or is still under way.

@@ -287,7 +287,12 @@ pub struct EffectConfig {
     #[serde(default)]
     pub account: Option<String>,
     /// For money that two providers can announce, or a provider and a person: `order-{body.data.object.metadata.order}`.
-    /// The effect runs once for each key of a tenant, across providers.
+    /// The effect runs once for each key of a tenant and mode, across providers; one that is announced again with another
+    /// amount is a conflict. It stops the effect and the rule's receipt, not the entry: each provider settles what it has
+    /// announced, so each one's ledger holds it. Whoever does the same by hand writes, in the transaction that does it,
+    /// the key `operation/<tenant>/<mode>/<key>` to `postonce_once` (with [`crate::apply_once`], or in plain SQL:
+    /// `INSERT INTO postonce_once(key, at, result) VALUES ('operation/default/live/order-17', unixepoch() * 1000, '"by ann"')`,
+    /// which fails when the rule was first); then the rule does nothing.
     #[serde(default)]
     pub operation_key: Option<String>,
     /// The `[[deliver]]` that sends a receipt.
@@ -498,13 +503,22 @@ pub struct AlertRules {
     pub outbox_lag_s: i64,
     /// Seconds that an event may wait to be applied.
     pub apply_lag_s: i64,
+    /// Hours that an event may be parked, for a person or for what it waits for.
+    pub parked_h: u32,
     /// Minutes between two looks at the same trouble before it is told again; doubled each time, up to a day.
     pub repeat_minutes: u32,
 }
 
 impl Default for AlertRules {
     fn default() -> AlertRules {
-        AlertRules { rejected: 20, disk_free_mb: 1024, outbox_lag_s: 900, apply_lag_s: 300, repeat_minutes: 60 }
+        AlertRules {
+            rejected: 20,
+            disk_free_mb: 1024,
+            outbox_lag_s: 900,
+            apply_lag_s: 300,
+            parked_h: 24,
+            repeat_minutes: 60,
+        }
     }
 }
 

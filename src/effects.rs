@@ -3,10 +3,12 @@
 //! A rule runs once for each movement posted and each entity moved forward that its `on` names, or once for an event of
 //! that type. It is checked against the real file at the start. An effect never sees a transaction that it could end,
 //! and its failure is the failure of the whole apply. All SQL of rules runs through `store::foreign`.
+//!
+//! An operation key stops effects, never entries: each provider settles what it announced, so each ledger must hold it.
 
 use crate::config::{EffectConfig, Fault, Loaded};
 use crate::error::{Error, Result};
-use crate::event::{EntityState, Millis, Movement};
+use crate::event::{EntityState, Millis, Mode, Movement};
 use crate::money::Currency;
 use crate::postings;
 use crate::providers::json::Document;
@@ -14,9 +16,9 @@ use crate::source::matches;
 use crate::steps::claim::Won;
 use crate::store::claims::{self, Claim, Says};
 use crate::store::foreign::{Purpose, Statement};
-use crate::store::{Book, Tx, ledger, outbox, raw};
+use crate::store::{Book, Tx, ledger, once, outbox, raw};
 use rusqlite::{Connection, types::Value};
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 /// The names that a rule's SQL and templates may use, each without its colon or braces.
 pub const VALUES: [&str; 21] = [
@@ -86,6 +88,20 @@ pub struct Happening<'a> {
     /// The objects whose latest state it brought.
     pub entities: Vec<&'a EntityState>,
     body: OnceCell<Vec<u8>>,
+    remark: RefCell<Option<String>>,
+}
+
+/// Under this key of `postonce_once` an operation is noted, so that whoever enters it by hand and a rule agree on who was
+/// first: `operation/<tenant>/<mode>/<key>`.
+pub fn operation(tenant: &str, mode: Mode, key: &str) -> String {
+    format!("operation/{tenant}/{mode}/{key}")
+}
+
+/// What `postonce_once` holds of an operation that a rule has run.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Done {
+    raw_event: i64,
+    entry: Option<i64>,
 }
 
 impl<'a> Happening<'a> {
@@ -110,7 +126,18 @@ impl<'a> Happening<'a> {
                 occurred_at: entry.occurred_at,
             });
         }
-        Ok(Happening { won, moved, entities, body: OnceCell::new() })
+        Ok(Happening { won, moved, entities, body: OnceCell::new(), remark: RefCell::default() })
+    }
+
+    /// Something to be said of the event beside that it is done.
+    fn remark(&self, what: String) {
+        log::info!("raw event {}: {what}", self.won.raw_event);
+        self.remark.replace(Some(what));
+    }
+
+    /// See [`Happening::remark`].
+    pub fn remarked(&self) -> Option<String> {
+        self.remark.borrow().clone()
     }
 
     /// The bytes as they were sent; those of the whole delivery, when it brought several events.
@@ -285,9 +312,16 @@ impl Rule {
         Ok(())
     }
 
-    /// Wins the operation's key, or says that its effect took place already.
+    /// Wins the operation's key, or says that its effect took place already: with another event, or by hand.
     fn begin_operation(&self, tx: &Tx, happening: &Happening, fact: Fact, key: &str) -> Result<bool> {
         let won = happening.won;
+        let by_hand = operation(&won.book_name.tenant, won.book_name.mode, key);
+        if let Some(result) = once::stored(tx.conn, &by_hand)?
+            && serde_json::from_str::<Done>(&result).is_err()
+        {
+            happening.remark(format!("no effect: operation {key} was done by hand before ({by_hand})"));
+            return Ok(false);
+        }
         let book = tx.book(&Book::of_operations(&won.book_name))?;
         let (says, entry) = match fact {
             Fact::Money(m) => (Says::Money { amount: m.amount, currency: m.currency, secondary: false }, Some(m.entry)),
@@ -305,11 +339,13 @@ impl Rule {
         match claims::claim(tx, book, claims::OPERATION, key, says, won.raw_event)? {
             Claim::Won => {
                 claims::done(tx, book, claims::OPERATION, key, won.raw_event, entry)?;
+                let done = serde_json::to_string(&Done { raw_event: won.raw_event, entry }).unwrap_or_default();
+                once::note(tx, &by_hand, &done)?;
                 Ok(true)
             }
             Claim::Duplicate { first, journal } if first == won.raw_event && journal == entry => Ok(true),
             Claim::Duplicate { first, .. } => {
-                log::info!("raw event {}: operation {key} took place with raw event {first}", won.raw_event);
+                happening.remark(format!("no effect: operation {key} took place with raw event {first}"));
                 Ok(false)
             }
             Claim::Conflict { first, .. } => {

@@ -20,7 +20,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 use rusqlite::Connection;
 use serde::Serialize;
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use toml::Spanned;
@@ -31,6 +31,7 @@ type Closure = Arc<dyn Fn(&ApplyTx<'_>, &AppliedEvent<'_>) -> std::result::Resul
 pub struct Postonce {
     engine: Engine,
     waking: Mutex<Option<Waking>>,
+    config: Config,
     base: String,
 }
 
@@ -50,14 +51,20 @@ impl Postonce {
         Builder { config, options: Options::default(), closures: Vec::new(), text: String::new() }
     }
 
-    /// Starts the threads that read, apply and deliver. What the process before had left undone is taken up at once.
-    /// A second call does nothing.
+    /// Starts the threads that read, apply, deliver, settle, alert, prune and back up: all that a server does but listen.
+    /// What the process before had left undone is taken up at once. A second call does nothing.
+    ///
+    /// Bodies and finished events are pruned after 30 days, unless `[retain]` in [`Builder::config_text`] says otherwise;
+    /// keys and the ledger never are.
     ///
     /// # Errors
     /// The file cannot be written, or the system gives no threads.
     pub fn start(&self) -> Result<()> {
         match self.waking.lock().expect("no panic while it is held").take() {
-            Some(waking) => self.engine.start(waking, Parts::ALL),
+            Some(waking) => {
+                self.engine.start(waking, Parts::ALL)?;
+                self.engine.keep(&self.config)
+            }
             None => Ok(()),
         }
     }
@@ -210,7 +217,8 @@ impl Builder {
         self.config_text(&format!("[[deliver]]\nname = {}\nurl = {}\n{secret}", quoted(name), quoted(url)))
     }
 
-    /// Adds what a `postonce.toml` can say: sources with rules, endpoints. Its listeners are not used.
+    /// Adds what a `postonce.toml` can say: sources with rules, endpoints, alerts, mail, retention, backups. Its listeners
+    /// and its `database` are not used.
     pub fn config_text(mut self, text: &str) -> Builder {
         self.text.push_str(text);
         self.text.push('\n');
@@ -241,29 +249,32 @@ impl Builder {
     /// Everything that is wrong with the sources, endpoints and rules, at once; another process has the file open; the
     /// file cannot be used.
     pub fn open(self) -> Result<Postonce> {
-        let Builder { mut config, options, closures, text } = self;
+        let Builder { mut config, mut options, closures, text } = self;
         let refused = |faults: Vec<crate::config::Fault>| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Error::refused(list.join("\n"), "mend what is named here")
         };
         let loaded = Loaded::parse(text).map_err(refused)?;
-        let mut said = loaded.config;
-        config.sources.append(&mut said.sources);
-        config.deliveries.append(&mut said.deliveries);
-        config.public_url = config.public_url.or(said.public_url);
-        config.providers_dir = config.providers_dir.or(said.providers_dir);
+        let said = loaded.config;
+        config.sources.extend(said.sources);
+        let config = Config {
+            database: config.database,
+            sources: config.sources,
+            public_url: config.public_url.or(said.public_url),
+            ..said
+        };
         let base = config.public_url.clone().unwrap_or_default();
-        let database: PathBuf = config.database.clone();
-        let (mut sources, endpoints) = engine::build(&Loaded::from_config(config)).map_err(refused)?;
+        let (mut sources, endpoints) = engine::build(&Loaded::from_config(config.clone())).map_err(refused)?;
         let names: Arc<HashSet<String>> = Arc::new(endpoints.iter().map(|e| e.name.clone()).collect());
         for source in &mut sources {
             for closure in &closures {
                 source.add_effect(effect(closure.clone(), names.clone()));
             }
         }
-        let (engine, waking) = Engine::open(&database, sources, endpoints, &options)?;
+        options.any_file_system |= config.any_file_system;
+        let (engine, waking) = Engine::open(&config.database, sources, endpoints, &options)?;
         let waking = Mutex::new(Some(waking));
-        Ok(Postonce { engine, waking, base: base.trim_end_matches('/').to_owned() })
+        Ok(Postonce { engine, waking, config, base: base.trim_end_matches('/').to_owned() })
     }
 }
 

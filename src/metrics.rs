@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::engine::Shared;
+use crate::engine::latency::{self, Latency};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::providers::signature::Reason;
@@ -158,7 +159,7 @@ pub struct Histogram {
 impl Histogram {
     /// Records one duration.
     pub fn record(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let us = micros(took);
         let at = BOUNDS_US.iter().position(|bound| us <= *bound).unwrap_or(BOUNDS_US.len());
         self.buckets[at].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(us, Relaxed);
@@ -168,18 +169,6 @@ impl Histogram {
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|b| b.load(Relaxed)).sum()
     }
-
-    /// The bucket bound below which `percent` of the records lie, in microseconds; `None` without records.
-    pub fn percentile_us(&self, percent: u64) -> Option<u64> {
-        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
-        let wanted = counts.iter().sum::<u64>().checked_mul(percent)?.div_ceil(100);
-        let mut below = 0;
-        let at = counts.iter().position(|count| {
-            below += count;
-            below >= wanted
-        })?;
-        (wanted > 0).then(|| BOUNDS_US.get(at).copied().unwrap_or(u64::MAX))
-    }
 }
 
 /// Everything that is counted since the start, beside [`crate::engine::Counts`].
@@ -188,8 +177,8 @@ pub struct Metrics {
     sources: BTreeMap<String, SourceCounters>,
     /// Requests for a source that is not in the configuration.
     pub unknown_source: AtomicU64,
-    /// From the request's last byte to the answer.
-    pub acknowledge: Histogram,
+    /// From the request's last byte to the 200: after the sync, or after the effect where the source answers so.
+    pub acknowledge: Latency,
     /// From stored to applied.
     pub apply: Histogram,
     /// One attempt to deliver a message.
@@ -206,7 +195,7 @@ impl Metrics {
         Metrics {
             sources: sources.map(|name| (name, SourceCounters::default())).collect(),
             unknown_source: AtomicU64::new(0),
-            acknowledge: Histogram::default(),
+            acknowledge: Latency::default(),
             apply: Histogram::default(),
             deliver: Histogram::default(),
             rescued: AtomicU64::new(0),
@@ -236,12 +225,6 @@ impl Metrics {
         if let Some(counters) = self.source(source) {
             counters.refused(reason);
         }
-    }
-
-    /// Counts a delivery that is safe, and how long that took.
-    pub fn stored(&self, source: &str, took: Duration) {
-        self.count(source, Outcome::Stored);
-        self.acknowledge.record(took);
     }
 
     /// Notes that an event which came at `received_at` has taken effect.
@@ -294,9 +277,34 @@ pub fn now(shared: &Shared) -> Result<Now> {
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The media type of [`plain`].
+pub const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The same in Prometheus's older text format, for scrapers that do not ask for OpenMetrics: counters are announced under
+/// the names of their samples, and what that format does not know is left out.
+pub fn plain(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut lines = open_metrics.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut announced = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' '));
+        if let Some((name, help)) = announced.take() {
+            let total = lines.peek().is_some_and(|next| *next == format!("# TYPE {name} counter"));
+            let name = if total { format!("{name}_total") } else { name.to_owned() };
+            text.push_str(&format!("# HELP {name} {help}\n"));
+        } else if let Some(name) = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" counter")) {
+            text.push_str(&format!("# TYPE {name}_total counter\n"));
+        } else if !line.starts_with("# UNIT ") && line != "# EOF" {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
 /// `/metrics`: everything as OpenMetrics text.
 pub fn render(shared: &Shared) -> Result<String> {
-    let page = Page { now: now(shared)?, lines: lines(shared), histograms: histograms(shared) };
+    let lock_wait_us = shared.store.gate().figures().lock_wait_us.load(Relaxed);
+    let page = Page { now: now(shared)?, lines: lines(shared), lock_wait_us, histograms: histograms(shared) };
     let mut registry = Registry::with_prefix("postonce");
     registry.register_collector(Box::new(page));
     let mut text = String::with_capacity(8 << 10);
@@ -307,11 +315,13 @@ pub fn render(shared: &Shared) -> Result<String> {
 
 /// One counter family: name, help, unit and its values by labels.
 type Family = (&'static str, &'static str, Option<Unit>, Vec<(Vec<(&'static str, String)>, u64)>);
-type Buckets = (&'static str, &'static str, u64, Vec<u64>);
+/// One histogram: name, help, sum in microseconds, and its buckets by their ends in microseconds.
+type Buckets = (&'static str, &'static str, u64, Vec<(u64, u64)>);
 
 struct Page {
     now: Now,
     lines: Vec<Family>,
+    lock_wait_us: u64,
     histograms: Vec<Buckets>,
 }
 
@@ -365,19 +375,20 @@ fn lines(shared: &Shared) -> Vec<Family> {
         ("lock_timeouts", "Times that another process held the write lock for too long", None, {
             one(figures.lock_timeouts.load(Relaxed))
         }),
-        ("lock_wait_microseconds", "Time that writes waited for another process's lock", None, {
-            one(figures.lock_wait_us.load(Relaxed))
-        }),
     ]
 }
 
 fn histograms(shared: &Shared) -> Vec<Buckets> {
     let of = |name, help, histogram: &Histogram| {
-        let counts: Vec<u64> = histogram.buckets.iter().map(|b| b.load(Relaxed)).collect();
+        let ends = BOUNDS_US.into_iter().chain([u64::MAX]);
+        let counts = ends.zip(&histogram.buckets).map(|(end, count)| (end, count.load(Relaxed))).collect();
         (name, help, histogram.sum_us.load(Relaxed), counts)
     };
+    let acknowledge = &shared.metrics.acknowledge;
+    let micros = |at| if at + 1 < latency::BUCKETS { micros(latency::end_of(at)) } else { u64::MAX };
+    let counts = acknowledge.reading().into_iter().enumerate().map(|(at, count)| (micros(at), count)).collect();
     vec![
-        of("acknowledge", "From the last byte of a delivery to its 200", &shared.metrics.acknowledge),
+        ("acknowledge", "From the last byte of a delivery to its 200", acknowledge.sum_us(), counts),
         of("apply", "From stored to applied", &shared.metrics.apply),
         of("deliver", "One attempt to deliver a message", &shared.metrics.deliver),
     ]
@@ -414,6 +425,9 @@ impl Collector for Page {
             let gauge = to.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
             ConstGauge::new(*value).encode(gauge)?;
         }
+        let waited = "Time that writes waited for another process's lock";
+        let counter = to.encode_descriptor("lock_wait", waited, Some(&Unit::Seconds), MetricType::Counter)?;
+        ConstCounter::new(seconds(self.lock_wait_us)).encode(counter)?;
         let checkpoint = "How long the last checkpoint took";
         let gauge = to.encode_descriptor("checkpoint", checkpoint, Some(&Unit::Seconds), MetricType::Gauge)?;
         ConstGauge::new(seconds(now.checkpoint_us)).encode(gauge)?;
@@ -423,10 +437,11 @@ impl Collector for Page {
             ConstGauge::new(at.div_euclid(1000)).encode(gauge)?;
         }
         for (name, help, sum_us, counts) in &self.histograms {
-            let bounds = BOUNDS_US.iter().map(|us| seconds(*us)).chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+            let bound = |us: u64| if us == u64::MAX { f64::INFINITY } else { seconds(us) };
+            let buckets: Vec<(f64, u64)> = counts.iter().map(|(end, count)| (bound(*end), *count)).collect();
             let mut to = to.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-            to.encode_histogram::<NoLabelSet>(seconds(*sum_us), counts.iter().sum(), &buckets, None)?;
+            let count = counts.iter().map(|(_, count)| count).sum();
+            to.encode_histogram::<NoLabelSet>(seconds(*sum_us), count, &buckets, None)?;
         }
         Ok(())
     }
@@ -437,6 +452,10 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -444,20 +463,6 @@ fn signed(bytes: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_percentile_is_the_bound_that_covers_it() {
-        let histogram = Histogram::default();
-        assert_eq!(histogram.percentile_us(99), None);
-        for _ in 0..99 {
-            histogram.record(Duration::from_micros(700));
-        }
-        histogram.record(Duration::from_secs(2));
-        assert_eq!((histogram.percentile_us(50), histogram.percentile_us(99)), (Some(1_000), Some(1_000)));
-        assert_eq!(histogram.percentile_us(100), Some(2_500_000));
-        histogram.record(Duration::from_secs(3600));
-        assert_eq!((histogram.percentile_us(100), histogram.count()), (Some(u64::MAX), 101));
-    }
 
     #[test]
     fn every_reason_of_refusal_has_its_own_counter() {

@@ -185,18 +185,12 @@ impl Hooks {
             headers: &headers,
             body,
         };
-        let (began, counts) = (std::time::Instant::now(), self.shared.clone());
         answer(
             &self.shared,
             source,
             &delivery,
             |refusal| self.note_refusal(source, refusal, &delivery, client),
-            Box::new(move |response| {
-                if response.status() == 200 {
-                    counts.counts.acknowledged.note(began.elapsed());
-                }
-                reply.send(response);
-            }),
+            Box::new(move |response| reply.send(response)),
         );
     }
 

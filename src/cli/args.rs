@@ -4,9 +4,13 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+const AFTER: &str = "\
+Begin with `postonce init stripe`, then `postonce serve`. `postonce COMMAND --help` shows more.
+Listings work beside a running server. Exit codes: 0 fine, 1 found something, 2 wrong usage, 3 could not do it.";
+
 /// Receives payment webhooks and posts each one to a ledger exactly once.
 #[derive(Parser, Debug)]
-#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "postonce", version, max_term_width = 100, disable_help_subcommand = true, after_help = AFTER)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -70,7 +74,7 @@ pub(crate) enum Command {
     /// What the comparisons found for a person, and what they decided.
     #[command(subcommand)]
     Discrepancies(Discrepancies),
-    /// Bring in the history of a business that was there before, without sending receipts.
+    /// Bring in the history of a business that was there before, or an archive of retention, without sending receipts.
     Import(ImportHistory),
     /// The version, and that of SQLite.
     Version,
@@ -389,6 +393,42 @@ pub(crate) struct Bench {
     /// A short run that shows that it works.
     #[arg(long)]
     pub quick: bool,
+    /// Only what has this word in its name, such as `end to end` or `append`.
+    #[arg(long, value_name = "WORD")]
+    pub only: Option<String>,
+    /// Connections, one figure each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
+    pub connections: Vec<usize>,
+    /// Requests a second to offer, one figure each, instead of the usual ones.
+    #[arg(long, value_delimiter = ',')]
+    pub rate: Vec<u64>,
+    /// How many of a hundred requests repeat an event.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=50))]
+    pub duplicates: u64,
+    /// All payments are of one customer.
+    #[arg(long)]
+    pub hot: bool,
+    /// Retention and settlement run all the while; takes a file that --fill made.
+    #[arg(long, requires = "file")]
+    pub busy: bool,
+    /// Load this server instead, in a process of its own: a source with the rules of Stripe, and loopback only.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["full", "only", "file"])]
+    pub url: Option<String>,
+    /// The secret of that source, as env:VAR or file:PATH.
+    #[arg(long, value_name = "SECRET", requires = "url")]
+    pub secret: Option<String>,
+    /// The file of that server: also waits until all is applied, and says how fast.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub database: Option<PathBuf>,
+    /// That server may be on another machine.
+    #[arg(long, requires = "url")]
+    pub anywhere: bool,
+    /// Make a file with so many events in it, as of the last hundred days, and nothing else. Needs --file.
+    #[arg(long, value_name = "EVENTS", requires = "file")]
+    pub fill: Option<u64>,
+    /// Work on this file, which --fill made, and leave it there.
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Where to work; a temporary folder on the disk of the current one otherwise.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -538,6 +578,9 @@ pub(crate) struct ImportHistory {
     /// Which list of the API, or which report the file is.
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+    /// Instead: the archives that retention wrote (`[retain] archive`), or a folder of them; several are read in order.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["source", "since", "until", "file", "name"])]
+    pub archive: Vec<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -548,6 +591,8 @@ pub(crate) enum Discrepancies {
     Show(DiscrepanciesShow),
     /// Give one to somebody.
     Assign(DiscrepanciesAssign),
+    /// Ask the provider again for what is missing here; what it gives goes through the same path as its webhook.
+    Fetch(DiscrepanciesFetch),
     /// Close one, with how and why.
     Resolve(DiscrepanciesResolve),
 }
@@ -592,6 +637,23 @@ pub(crate) struct DiscrepanciesAssign {
     /// Why.
     #[arg(long)]
     pub note: Option<String>,
+}
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct DiscrepanciesFetch {
+    #[command(flatten)]
+    pub configured: Configured,
+    /// Its number.
+    pub id: i64,
+    /// Why now.
+    #[arg(long)]
+    pub note: String,
+    /// Who says so; $USER when it is not given.
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Seconds to wait for what was fetched to come through.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub wait: u64,
 }
 
 #[derive(ClapArgs, Debug)]

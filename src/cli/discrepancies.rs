@@ -1,19 +1,27 @@
 //! `postonce discrepancies`: what a person should see, and what they decided. Works beside a running server.
 
-use super::args::{Discrepancies, DiscrepanciesAssign, DiscrepanciesList, DiscrepanciesResolve, DiscrepanciesShow};
+use super::args::{
+    Discrepancies, DiscrepanciesAssign, DiscrepanciesFetch, DiscrepanciesList, DiscrepanciesResolve, DiscrepanciesShow,
+};
+use super::desk::Desk;
 use super::{Done, Outcome, output};
 use crate::clock;
 use crate::error::Error;
+use crate::pull::Pace;
+use crate::steps::repair::{self, Wanted};
+use crate::store::audit::Change;
 use crate::store::settlement::discrepancies::{self, Discrepancy, DiscrepancyFilter};
 use crate::store::settlement::reports;
 use crate::store::{open_for_reading, write_beside};
 use std::io::BufWriter;
+use std::time::Duration;
 
 pub(super) fn main(args: &Discrepancies) -> Done {
     match args {
         Discrepancies::List(args) => list(args),
         Discrepancies::Show(args) => show(args),
         Discrepancies::Assign(args) => assign(args),
+        Discrepancies::Fetch(args) => fetch(args),
         Discrepancies::Resolve(args) => resolve(args),
     }
 }
@@ -120,4 +128,23 @@ fn resolve(args: &DiscrepanciesResolve) -> Done {
     write_beside(&args.database.database, |tx| discrepancies::resolve(tx, args.id, &resolution, &actor, &args.note))?;
     println!("discrepancy {}: RESOLVED as {resolution}", args.id);
     Ok(Outcome::Fine)
+}
+
+fn fetch(args: &DiscrepanciesFetch) -> Done {
+    let desk = Desk::open(&args.configured)?;
+    let change = Change {
+        who: who(&args.by),
+        what: "fetch",
+        target: format!("discrepancy {}", args.id),
+        note: args.note.clone(),
+    };
+    let wanted = Wanted { discrepancy: args.id, change, wait: Duration::from_secs(args.wait) };
+    let sources = desk.sources.values().map(|source| &**source);
+    let asked = desk.with(|access, wake| repair::fetch_again(access, sources, Pace::default(), &wanted, wake))?;
+    if args.configured.json {
+        output::json_line(&mut std::io::stdout().lock(), &asked)?;
+    } else {
+        println!("discrepancy {}: {}: {}", asked.discrepancy, asked.state, asked.what);
+    }
+    Ok(if asked.state == "RESOLVED" { Outcome::Fine } else { Outcome::Found })
 }

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::config::{Config, Loaded};
 use crate::error::Result;
 use crate::steps::mail::Mailer;
-use crate::store::{self, SQLITE_OLDEST, backup};
+use crate::store::{self, SQLITE_OLDEST, backup, neighbours};
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
@@ -187,6 +187,17 @@ fn database(f: &mut Findings, config: &Config) {
                 Ok(None) => f.ok(&about, "opens"),
                 Ok(Some(what)) => f.say(Verdict::Fail, &about, what, "restore a backup"),
                 Err(e) => f.say(Verdict::Fail, &about, e.to_string(), e.hint().unwrap_or_default()),
+            }
+            match neighbours::with_the_fault(path) {
+                Ok(found) if found.is_empty() => {}
+                Ok(found) => found.iter().for_each(|one| {
+                    let what =
+                        format!("{} writes it with SQLite {}, which can lose a committed write", one.who, one.sqlite);
+                    let hint =
+                        "update that program's SQLite to 3.51.3 or newer (3.50.7, 3.44.6): https://sqlite.org/wal.html";
+                    f.say(Verdict::Warn, &about, what, hint);
+                }),
+                Err(e) => f.say(Verdict::Warn, &about, format!("who else writes it cannot be seen: {e}"), ""),
             }
             let wal = std::fs::metadata(store::beside(path, "-wal")).map_or(0, |m| m.len()) >> 20;
             if wal > 256 {

@@ -8,10 +8,12 @@ mod backup;
 mod bench;
 mod check;
 mod completions;
+mod desk;
 mod discrepancies;
 mod doctor;
 mod erase;
 mod forward;
+mod import;
 mod init;
 mod interpret;
 mod list;
@@ -46,7 +48,13 @@ type Done = Result<Outcome, Error>;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    // `postonce help replay` is what people type who know other programs.
+    let mut words: Vec<_> = std::env::args_os().collect();
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    let args = match Args::try_parse_from(words) {
         Ok(args) => args,
         Err(e) => {
             let _ = e.print();
@@ -81,7 +89,7 @@ pub fn main() -> ExitCode {
         Command::Torture(args) => torture::run(args),
         Command::Reconcile(args) => reconcile::main(args),
         Command::Discrepancies(args) => discrepancies::main(args),
-        Command::Import(args) => reconcile::import(args),
+        Command::Import(args) => import::run(args),
         Command::Version => output::version(),
     };
     match outcome {

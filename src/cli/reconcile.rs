@@ -1,33 +1,24 @@
-//! `postonce reconcile`: read a report, compare it with the ledger, show runs and the trend. `postonce import`: history.
+//! `postonce reconcile`: read a report, compare it with the ledger, show runs and the trend.
 //!
 //! Works on a file that nobody serves, with a worker of its own, and beside a running server, whose worker then posts.
 
-use super::args::{
-    ImportHistory, Reconcile, ReconcileFile, ReconcileRead, ReconcileRun, ReconcileShow, ReconcileTrend,
-};
+use super::args::{Reconcile, ReconcileFile, ReconcileRead, ReconcileRun, ReconcileShow, ReconcileTrend};
+use super::desk::{Bar, Desk};
 use super::{Done, Outcome, output};
 use crate::clock;
-use crate::config::Loaded;
-use crate::engine::{self, Engine, Parts};
 use crate::error::{Error, Result};
 use crate::providers::report::read::HEAD_BYTES;
 use crate::providers::report::{self, ReadError, ReadOptions};
 use crate::providers::{Catalog, Recipe};
 use crate::pull::Pace;
-use crate::server::default_config_path;
 use crate::settlement::window;
 use crate::source::Source;
-use crate::steps::backfill;
 use crate::steps::settle::{self, Ask, Settled};
+use crate::store::open_for_reading;
 use crate::store::settlement::runs::{self, RunFilter, RunLine};
 use crate::store::settlement::trend::{self, TrendDay, TrendFilter};
-use crate::store::{Access, Beside, Lock, Options, open_for_reading};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, IsTerminal as _, Read as _, Write as _};
-use std::path::Path;
-use std::sync::Arc;
+use std::io::{BufReader, BufWriter, Read as _, Write as _};
 use std::time::Duration;
 
 pub(super) fn main(args: &Reconcile) -> Done {
@@ -140,93 +131,7 @@ fn read(args: &ReconcileRead) -> Done {
     Ok(if whole { Outcome::Fine } else { Outcome::Found })
 }
 
-/// The configuration's sources, and the file through a worker of our own or beside a server.
-struct Desk {
-    source: Arc<Source>,
-    engine: Option<Engine>,
-    beside: Option<Access<'static>>,
-}
-
-impl Desk {
-    fn open(config: &super::args::Configured, name: Option<&str>) -> Result<Desk> {
-        let path = config.config.clone().unwrap_or_else(|| default_config_path().to_owned());
-        let loaded = Loaded::read(&path).map_err(|faults| faulty(&path, &faults))?;
-        let (sources, endpoints) = engine::build(&loaded).map_err(|faults| faulty(&path, &faults))?;
-        let names: Vec<&str> = sources.iter().map(|s| s.name.as_str()).collect();
-        let wanted = match (name, names.as_slice()) {
-            (Some(name), _) if names.contains(&name) => name.to_owned(),
-            (None, [only]) => (*only).to_owned(),
-            _ => {
-                let what = name.map_or("which source?".to_owned(), |name| format!("there is no source {name:?}"));
-                return Err(Error::refused(what, format!("--source NAME, one of: {}", names.join(", "))));
-            }
-        };
-        let database = config.database.clone().unwrap_or_else(|| loaded.config.database.clone());
-        let free = Lock::take(&database).is_ok();
-        if free {
-            let options = Options { any_file_system: loaded.config.any_file_system, ..Options::default() };
-            let (engine, waking) = Engine::open(&database, sources, endpoints, &options)?;
-            engine.start(waking, Parts { apply: true, deliver: false })?;
-            let source = engine.shared().sources[&wanted].clone();
-            return Ok(Desk { source, engine: Some(engine), beside: None });
-        }
-        let source = sources.into_iter().find(|s| s.name == wanted).map(Arc::new);
-        let source = source.ok_or_else(|| Error::refused("the source is gone", "look at the configuration"))?;
-        Ok(Desk { source, engine: None, beside: Some(Access::Beside(Box::new(Beside::open(&database)?))) })
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&Access, &dyn Fn()) -> Result<T>) -> Result<T> {
-        match (&self.engine, &self.beside) {
-            (Some(engine), _) => f(&Access::Ours(&engine.shared().store), &|| engine.shared().wake()),
-            (None, Some(beside)) => f(beside, &|| {}),
-            (None, None) => Err(Error::Unavailable("nothing is open".into())),
-        }
-    }
-}
-
-fn faulty(path: &Path, faults: &[crate::config::Fault]) -> Error {
-    let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    Error::refused(format!("{}: {}", path.display(), list.join("; ")), "`postonce doctor` shows more")
-}
-
-/// Progress on a terminal, nothing in a pipe.
-struct Bar {
-    bar: Option<ProgressBar>,
-    last: Cell<u64>,
-    phase: Cell<&'static str>,
-}
-
-impl Bar {
-    fn new(phase: &'static str) -> Bar {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{spinner} {msg} {human_pos} rows, {per_sec}, {elapsed}");
-            ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-        });
-        if let Some(bar) = &bar {
-            bar.set_message(phase);
-        }
-        Bar { bar, last: Cell::new(0), phase: Cell::new(phase) }
-    }
-
-    fn at(&self, phase: &'static str, rows: u64) {
-        let Some(bar) = &self.bar else { return };
-        if self.phase.replace(phase) != phase {
-            bar.reset();
-            bar.set_message(phase);
-            self.last.set(0);
-        }
-        if rows >= self.last.get() + 512 || rows == 0 {
-            self.last.set(rows);
-            bar.set_position(rows);
-        }
-    }
-
-    fn clear(&self) {
-        self.bar.iter().for_each(|bar| bar.finish_and_clear());
-    }
-}
-
-fn parse_window(text: &str, source: &Source) -> Result<(i64, i64, String)> {
+pub(super) fn parse_window(text: &str, source: &Source) -> Result<(i64, i64, String)> {
     window::parse(text, &source.settlement.zone).ok_or_else(|| {
         Error::refused(
             format!("{text:?} is no window"),
@@ -236,8 +141,9 @@ fn parse_window(text: &str, source: &Source) -> Result<(i64, i64, String)> {
 }
 
 fn run(args: &ReconcileRun) -> Done {
-    let desk = Desk::open(&args.configured, args.source.as_deref())?;
-    let window = args.window.as_deref().map(|text| parse_window(text, &desk.source)).transpose()?;
+    let desk = Desk::open(&args.configured)?;
+    let source = desk.source(args.source.as_deref())?;
+    let window = args.window.as_deref().map(|text| parse_window(text, source)).transpose()?;
     let bar = Bar::new("asking the provider");
     let settled = desk.with(|access, wake| {
         let ask = Ask {
@@ -252,14 +158,14 @@ fn run(args: &ReconcileRun) -> Done {
             wake,
             progress: &|phase, rows| bar.at(phase, rows),
         };
-        settle::run(access, &desk.source, &ask)
+        settle::run(access, source, &ask)
     })?;
     bar.clear();
     tell(&settled, args.configured.json)
 }
 
 /// What a run came to. 1: a person is needed. 3: it could not be done yet.
-fn tell(settled: &Settled, json: bool) -> Done {
+pub(super) fn tell(settled: &Settled, json: bool) -> Done {
     let mut out = std::io::stdout().lock();
     if json {
         output::json_line(&mut out, settled)?;
@@ -292,8 +198,9 @@ fn tell(settled: &Settled, json: bool) -> Done {
 }
 
 fn import_file(args: &ReconcileFile) -> Done {
-    let desk = Desk::open(&args.configured, args.source.as_deref())?;
-    let window = args.window.as_deref().map(|text| parse_window(text, &desk.source)).transpose()?;
+    let desk = Desk::open(&args.configured)?;
+    let source = desk.source(args.source.as_deref())?;
+    let window = args.window.as_deref().map(|text| parse_window(text, source)).transpose()?;
     let bar = Bar::new("reading");
     let kept = desk.with(|access, wake| {
         let ask = Ask {
@@ -308,7 +215,7 @@ fn import_file(args: &ReconcileFile) -> Done {
             wake,
             progress: &|phase, rows| bar.at(phase, rows),
         };
-        settle::keep(access, &desk.source, &ask)
+        settle::keep(access, source, &ask)
     })?;
     bar.clear();
     let (report, lines) = (kept.id, kept.rows);
@@ -318,50 +225,6 @@ fn import_file(args: &ReconcileFile) -> Done {
         println!("report {report}: {lines} lines kept; the same file again changes nothing");
     }
     Ok(Outcome::Fine)
-}
-
-pub(super) fn import(args: &ImportHistory) -> Done {
-    let desk = Desk::open(&args.configured, args.source.as_deref())?;
-    let zone = &desk.source.settlement.zone;
-    let now = clock::wall();
-    let window = match (&args.since, &args.file) {
-        (None, Some(_)) => None,
-        (None, None) => return Err(Error::refused("since when?", "--since 2026-01-01, or --file REPORT")),
-        (Some(since), _) => {
-            let last = args.until.clone().unwrap_or_else(|| window::yesterday(now, zone));
-            Some(parse_window(&format!("{since}..{last}"), &desk.source)?)
-        }
-    };
-    let bar = Bar::new("asking the provider");
-    let imported = desk.with(|access, wake| {
-        let ask = Ask {
-            window,
-            again: true,
-            file: args.file.as_deref(),
-            report: args.name.as_deref(),
-            kept: None,
-            now,
-            wait: Duration::from_secs(60),
-            pace: Pace::default(),
-            wake,
-            progress: &|phase, rows| bar.at(phase, rows),
-        };
-        backfill::import(access, &desk.source, &ask)
-    })?;
-    bar.clear();
-    if args.configured.json {
-        output::json_line(&mut std::io::stdout().lock(), &imported)?;
-        return Ok(if imported.run.state == "COMPLETED" && imported.run.open == 0 {
-            Outcome::Fine
-        } else {
-            Outcome::Found
-        });
-    }
-    println!(
-        "report {}: {} lines, {} imported, {} passed over (there already, not yet succeeded, or without a reference)",
-        imported.report, imported.lines, imported.imported, imported.passed_over
-    );
-    tell(&imported.run, false)
 }
 
 fn show(args: &ReconcileShow) -> Done {

@@ -63,7 +63,8 @@ impl Default for Limits {
             idle_time: Duration::from_secs(60),
             write_time: Duration::from_secs(30),
             linger_time: Duration::from_secs(2),
-            linger_bytes: 1024 * 1024,
+            // more than examples/nginx.conf lets through: a proxy that cannot get rid of a body says 502 instead of our answer
+            linger_bytes: 4 << 20,
             connections: 4096,
             connections_per_address: 512,
             buffered_bytes: 32 * 1024 * 1024,

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::steps::retain;
 use crate::store::backup::{self, Keep};
+use crate::store::sums;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ const LOOK_EVERY: Millis = 5_000;
 /// Between two passes over what has an age, and how long after the start the first one comes.
 const RETAIN_EVERY: Millis = 3_600_000;
 const RETAIN_FIRST: Millis = 60_000;
+/// Between two times that the ledger's sums are brought up to date, and between two pieces of that.
+const SUM_EVERY: Millis = 10_000;
+const SUM_PAUSE: Duration = Duration::from_millis(5);
 /// After a failed backup.
 const BACKUP_AGAIN: Millis = 15 * 60_000;
 /// Between two steps of a scheduled copy: at most some 50 MB a second.
@@ -28,13 +32,19 @@ const BACKUP_PAUSE: Duration = Duration::from_millis(10);
 pub(super) fn run(shared: &Arc<Shared>, operations: &Operations) {
     let mut watch = Watch::begin();
     let start = clock::steady();
-    let (mut look_at, mut retain_at, mut backup_at) = (start, start + RETAIN_FIRST, start);
+    let (mut look_at, mut sum_at, mut retain_at, mut backup_at) = (start, start, start + RETAIN_FIRST, start);
     while !shared.is_stopping() {
         let now = clock::steady();
         if now >= look_at {
             look_at = now + LOOK_EVERY;
             if let Err(e) = look(shared, operations, &mut watch) {
                 log::warn!("the state of things could not be looked at: {e}");
+            }
+        }
+        if now >= sum_at {
+            sum_at = now + SUM_EVERY;
+            if let Err(e) = add_up(shared) {
+                log::warn!("the ledger's sums could not be brought up to date: {e}");
             }
         }
         if now >= retain_at {
@@ -59,6 +69,16 @@ pub(super) fn run(shared: &Arc<Shared>, operations: &Operations) {
         }
         std::thread::park_timeout(Duration::from_millis(250));
     }
+}
+
+/// Adds up what was posted since, for balances as of a time.
+fn add_up(shared: &Shared) -> Result<()> {
+    while !shared.is_stopping() {
+        let Some(next) = shared.store.read(sums::next)? else { break };
+        shared.store.write(move |tx| sums::add(tx, &next))?;
+        std::thread::sleep(SUM_PAUSE);
+    }
+    Ok(())
 }
 
 fn look(shared: &Shared, operations: &Operations, watch: &mut Watch) -> Result<()> {

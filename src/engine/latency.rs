@@ -6,20 +6,24 @@ use std::time::Duration;
 /// Buckets; each ends half as far again (a factor of the square root of two) as the one before: from 0.1 ms to an hour.
 pub const BUCKETS: usize = 51;
 
-/// A growing count of times.
-pub struct Latency([AtomicU64; BUCKETS]);
+/// A growing count of times, and their sum.
+#[derive(Debug)]
+pub struct Latency {
+    buckets: [AtomicU64; BUCKETS],
+    sum_us: AtomicU64,
+}
 
 /// A reading of it, or the sum of several.
 pub type Reading = [u64; BUCKETS];
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency(std::array::from_fn(|_| AtomicU64::new(0)))
+        Latency { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum_us: AtomicU64::new(0) }
     }
 }
 
-/// Where a bucket ends.
-fn end_of(bucket: usize) -> Duration {
+/// Where a bucket ends; the last one takes all that is longer.
+pub fn end_of(bucket: usize) -> Duration {
     let doubled = 100_u64 << (bucket / 2);
     Duration::from_micros(if bucket % 2 == 1 { doubled * 141 / 100 } else { doubled })
 }
@@ -28,12 +32,18 @@ impl Latency {
     /// Counts one.
     pub fn note(&self, took: Duration) {
         let at = (0..BUCKETS - 1).find(|bucket| took <= end_of(*bucket)).unwrap_or(BUCKETS - 1);
-        self.0[at].fetch_add(1, Relaxed);
+        self.buckets[at].fetch_add(1, Relaxed);
+        self.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// The counts at this moment.
     pub fn reading(&self) -> Reading {
-        std::array::from_fn(|at| self.0[at].load(Relaxed))
+        std::array::from_fn(|at| self.buckets[at].load(Relaxed))
+    }
+
+    /// All of them together, in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us.load(Relaxed)
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod answers;
 mod fetcher;
+pub mod heard;
 mod keeper;
 pub mod latency;
 mod sender;
@@ -51,6 +52,8 @@ pub struct Shared {
     pub counts: Counts,
     /// What was counted and measured since the start.
     pub metrics: Metrics,
+    /// When each source was last heard.
+    pub heard: heard::Heard,
     /// How it is operated, once the keeper runs.
     pub operations: OnceLock<Operations>,
     raised: Mutex<BTreeMap<(&'static str, String), Firing>>,
@@ -73,8 +76,6 @@ pub struct Counts {
     pub sent: AtomicU64,
     /// Attempts to send that failed.
     pub send_failures: AtomicU64,
-    /// From a complete request to its answer, on the webhook paths.
-    pub acknowledged: latency::Latency,
     /// Refused signatures by source and reason. Both are words of ours, so that this cannot grow.
     pub refusals: Mutex<BTreeMap<(String, &'static str), Refusals>>,
 }
@@ -156,6 +157,7 @@ impl Engine {
         let shared = Arc::new(Shared {
             store,
             metrics,
+            heard: heard::Heard::default(),
             operations: OnceLock::new(),
             raised: Mutex::default(),
             sources: sources.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect(),

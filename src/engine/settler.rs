@@ -13,7 +13,7 @@ use crate::settlement::{silence, window};
 use crate::source::Source;
 use crate::steps::backfill;
 use crate::steps::settle::{self, Ask, Settled};
-use crate::store::settlement::{self as tables, runs};
+use crate::store::settlement::runs;
 use crate::store::{self, Access};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,11 +31,13 @@ const BEFORE_DOWN: Millis = 10 * 60_000;
 const DOWN_MOST: Millis = 30 * 86_400_000;
 /// The fact that says when this process was last alive.
 const ALIVE: &str = "alive_at";
-/// Arrivals that a source's silence is judged by.
-const ARRIVALS: u32 = 300;
 
 /// Runs until the engine stops.
 pub(super) fn run(shared: &Arc<Shared>) {
+    let names = shared.sources.keys().map(String::as_str).collect();
+    if let Err(e) = shared.heard.look_back(&shared.store, &names, &|| shared.is_stopping()) {
+        log::warn!("when the sources were last heard could not be read: {e}");
+    }
     if let Err(e) = catch_up(shared) {
         log::warn!("what was sent while we were down could not be asked for: {e}");
     }
@@ -47,6 +49,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
         });
         if let Err(e) = alive {
             log::debug!("the time could not be noted: {e}");
+        }
+        if let Err(e) = shared.heard.look(&shared.store) {
+            log::debug!("what came could not be looked at: {e}");
         }
         for source in shared.sources.values() {
             if source.settlement.daily
@@ -142,8 +147,8 @@ fn one(shared: &Shared, source: &Source, first: &str, last: &str, again: bool) -
 
 /// Says once when a source falls silent, and once when it speaks again.
 fn listen_for(shared: &Shared, source: &Source, silent: &mut HashSet<String>) {
-    match silence_of(shared, source, clock::wall()) {
-        Ok(Some(quiet)) => {
+    match silence_of(shared.heard.of(&source.name).times.make_contiguous(), source, clock::wall()) {
+        Some(quiet) => {
             if silent.insert(source.name.clone()) {
                 let hours = (clock::wall() - quiet.since) / 3_600_000;
                 log::error!(
@@ -152,18 +157,17 @@ fn listen_for(shared: &Shared, source: &Source, silent: &mut HashSet<String>) {
                 );
             }
         }
-        Ok(None) => {
+        None => {
             if silent.remove(&source.name) {
                 log::info!("source {} speaks again", source.name);
             }
         }
-        Err(e) => log::debug!("the arrivals of {} could not be read: {e}", source.name),
     }
 }
 
-/// Is a source silent, by its own history or its configuration? For alerts, pages and metrics.
-pub fn silence_of(shared: &Shared, source: &Source, now: Millis) -> Result<Option<silence::Silence>> {
+/// Is a source silent, by its own history or its configuration? `times` are its arrivals, the newest first. For alerts and
+/// pages.
+pub fn silence_of(times: &[Millis], source: &Source, now: Millis) -> Option<silence::Silence> {
     let configured = source.settlement.silent_after_h.map(|hours| Millis::from(hours) * 3_600_000);
-    let arrivals = shared.store.read(|conn| tables::arrivals(conn, &source.name, ARRIVALS))?;
-    Ok(silence::judge(&arrivals, now, configured))
+    silence::judge(times, now, configured)
 }

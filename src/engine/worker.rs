@@ -23,13 +23,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Events in one job: a job is the share of a commit that other work may take, a few milliseconds.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 /// Events with effects of the app in one transaction of their own.
 const BATCH_ALONE: usize = 16;
 /// How long they may hold the write lock together; the last begun may take its own budget beyond it.
 const WORK_ALONE: Duration = Duration::from_millis(10);
 /// Events between reading and their last commit: enough to keep the writer busy, little enough to hold in memory.
-const IN_FLIGHT_MAX: usize = 1024;
+const IN_FLIGHT_MAX: usize = 2048;
 
 /// How long an event waits that found the fetchers busy.
 const FETCHERS_BUSY: Millis = 2_000;
@@ -325,13 +325,10 @@ pub(super) fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: V
     let ids: Vec<i64> = asks.iter().map(Ask::id).collect();
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
     let inside = came.clone();
-    let mut trusting = true;
     Job {
         alone: false,
         run: Box::new(move |tx| {
-            let came = tx.trusting(std::mem::take(&mut trusting), || {
-                asks.iter().map(|ask| Ok((ask.id(), settle_ask(tx, ask)?))).collect::<Result<Vec<_>>>()
-            })?;
+            let came = asks.iter().map(|ask| Ok((ask.id(), settle_ask(tx, ask)?))).collect::<Result<Vec<_>>>()?;
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
         }),
@@ -419,28 +416,24 @@ fn failed(tx: &Tx, id: i64, attempts: u32, count: bool, why: &str, fence: Option
     Ok(Came::PutBack)
 }
 
-/// One commit's share of applies. Each has a savepoint of its own, so that a bad one rolls back alone.
+/// One commit's share of applies. A bad one rolls back alone.
 fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alone: bool) -> Job {
     let ids: Vec<i64> = won.iter().map(|w| w.raw_event).collect();
     let won = Arc::new(won);
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
     let (inside, again) = (came.clone(), won.clone());
-    let mut trusting = !alone;
     Job {
         alone,
         run: Box::new(move |tx| {
             fault::point("before_apply");
             let began = Instant::now();
-            let came = tx.trusting(std::mem::take(&mut trusting), || {
-                let mut came = Vec::with_capacity(won.len());
-                for one in won.iter() {
-                    if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
-                        break; // the rest in a transaction of its own: others wait for the lock
-                    }
-                    came.push((one.raw_event, apply_one(tx, one)?));
+            let mut came = Vec::with_capacity(won.len());
+            for one in won.iter() {
+                if alone && !came.is_empty() && began.elapsed() > WORK_ALONE {
+                    break; // the rest in a transaction of its own: others wait for the lock
                 }
-                Ok(came)
-            })?;
+                came.push((one.raw_event, apply_one(tx, one)?));
+            }
             *inside.lock().expect("no panic while it is held") = came;
             Ok(())
         }),

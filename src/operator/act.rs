@@ -7,14 +7,16 @@ use super::ask::Ask;
 use crate::clock::as_rfc3339_or_null;
 use crate::error::{Error, Result};
 use crate::event::Millis;
-use crate::steps::{correct, preview};
+use crate::steps::repair::{self, AskedAgain, Wanted};
+use crate::steps::{correct, fetch, preview};
 use crate::store::audit::{self, Change};
 use crate::store::check::Offence;
 use crate::store::ledger::EntryLine;
 use crate::store::settlement::discrepancies;
-use crate::store::{Tx, books, check, listing, messages, open_for_reading, outbox, raw, search};
+use crate::store::{Access, Tx, books, check, listing, messages, open_for_reading, outbox, raw, search};
 use serde::Serialize;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Dead events or messages that one button takes up.
 const AT_ONCE: usize = 1000;
@@ -215,4 +217,16 @@ pub(super) fn assign(ask: &Ask, id: i64, to: &str, note: &str) -> Result<()> {
     let change = change(ask, "assign", format!("discrepancy {id}"), note);
     let (who, to, note) = (change.who.clone(), to.to_owned(), note.to_owned());
     audited(ask.app, change, move |tx| discrepancies::assign(tx, id, &to, &who, &note))
+}
+
+/// How long one press of a button waits for what was fetched to be posted; it comes through without anybody waiting too.
+const FETCHED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Asks the provider again for what is missing here.
+pub(super) fn fetch_again(ask: &Ask, id: i64, note: &str) -> Result<AskedAgain> {
+    let shared = ask.app.shared();
+    let change = change(ask, "fetch", format!("discrepancy {id}"), note);
+    let wanted = Wanted { discrepancy: id, change, wait: FETCHED_WITHIN };
+    let sources = shared.sources.values().map(|source| &**source);
+    repair::fetch_again(&Access::Ours(&shared.store), sources, fetch::pace(), &wanted, &|| shared.wake())
 }

@@ -62,12 +62,12 @@ impl Keeper {
     fn new(shared: &Shared) -> Keeper {
         let hour = this_hour();
         let before = of_hours(shared, hour, hour + HOUR).unwrap_or([0; BUCKETS]);
-        let now = shared.counts.acknowledged.reading();
+        let now = shared.metrics.acknowledge.reading();
         Keeper { hour, before, began: now, written: now }
     }
 
     fn keep(&mut self, shared: &Shared) -> Result<()> {
-        let now = shared.counts.acknowledged.reading();
+        let now = shared.metrics.acknowledge.reading();
         if now != self.written {
             let sum: Vec<u64> = (0..BUCKETS).map(|at| self.before[at] + now[at] - self.began[at]).collect();
             let (hour, text) = (self.hour, serde_json::json!(sum).to_string());

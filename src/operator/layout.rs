@@ -125,6 +125,18 @@ pub(super) fn state(word: &str) -> Markup {
     html! { span class={ "state " (class) } { span.sign aria-hidden="true" { (sign) } (word.to_lowercase()) } }
 }
 
+/// The state of an object that a provider follows, as a word with a sign: whoever has it open knows what it means.
+pub(super) fn status(word: &str) -> Markup {
+    let (class, sign) = match word {
+        "active" | "won" | "paid" => ("done", "✓"),
+        "trialing" | "past_due" | "unpaid" | "pending" | "incomplete" | "paused" | "canceling" | "open" => {
+            ("wait", "…")
+        }
+        _ => ("plain", "–"),
+    };
+    html! { span class={ "state " (class) } { span.sign aria-hidden="true" { (sign) } (word) } }
+}
+
 /// An amount with the decimals of its currency, its thousands set apart.
 pub(super) fn money_text(minor: i64, code: &str) -> String {
     let Some(currency) = Currency::parse(code) else { return format!("{minor} minor units of {code}") };

@@ -39,10 +39,12 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
             }
         }
     }
+    let mut remark = None;
     // history is brought in as it was: the app had its effects and its receipts then
     if won.source.has_effects() && won.origin != Origin::Imported {
         let happening = Happening::new(tx, won, &posted, forward)?;
         foreign::limited(tx.conn, tx.apply_budget, || won.source.run_effects(tx, &happening))?;
+        remark = happening.remarked();
     }
     messages(tx, won, &posted)?;
     fault::point("after_effect");
@@ -55,7 +57,10 @@ pub fn apply(tx: &Tx, won: &Won) -> Result<State> {
     }
     raw::done(tx, won.raw_event, won.fence)?;
     if let Some((EntityState { kind, id, .. }, by)) = superseded {
-        raw::note(tx, won.raw_event, &format!("superseded: {kind} {id} is newer since raw event {by}"))?;
+        remark = Some(format!("superseded: {kind} {id} is newer since raw event {by}"));
+    }
+    if let Some(remark) = remark {
+        raw::note(tx, won.raw_event, &remark)?;
     }
     Ok(State::Done)
 }

@@ -17,8 +17,8 @@ use crate::store::{Access, claims};
 use std::time::{Duration, Instant};
 
 /// Raw events in one piece of work, and how many may wait for the worker.
-const EVENTS: usize = 100;
-const WAITING_MAX: i64 = 5_000;
+pub(super) const EVENTS: usize = 100;
+pub(super) const WAITING_MAX: i64 = 5_000;
 
 /// What was brought in.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -63,25 +63,25 @@ pub fn import(access: &Access, source: &Source, ask: &Ask) -> Result<Imported> {
         access.write(move |tx| new.iter().try_for_each(|new| raw::insert(tx, new).map(drop)))?;
         (ask.wake)();
         (ask.progress)("imported", (imported + passed_over) as u64);
-        through(access, source, WAITING_MAX, ask)?;
+        through(access, &source.name, WAITING_MAX, ask.wait, ask.wake)?;
     }
-    through(access, source, 0, ask)?;
+    through(access, &source.name, 0, ask.wait, ask.wake)?;
     let run =
         settle::run(access, source, &Ask { kept: Some(report), again: true, window: ask.window.clone(), ..*ask })?;
     Ok(Imported { report, lines, imported, passed_over, run })
 }
 
 /// Waits until no more than `most` events of the source wait to be applied.
-fn through(access: &Access, source: &Source, most: i64, ask: &Ask) -> Result<()> {
-    let mut until = Instant::now() + ask.wait;
+pub(super) fn through(access: &Access, source: &str, most: i64, wait: Duration, wake: &dyn Fn()) -> Result<()> {
+    let mut until = Instant::now() + wait;
     let mut before = i64::MAX;
     loop {
-        let left = access.read(|conn| tables::undrained(conn, &source.name, Millis::MAX))?;
+        let left = access.read(|conn| tables::undrained(conn, source, Millis::MAX))?;
         if left <= most {
             return Ok(());
         }
         if left < before {
-            (before, until) = (left, Instant::now() + ask.wait); // it moves
+            (before, until) = (left, Instant::now() + wait); // it moves
         }
         if Instant::now() > until {
             return Err(Error::refused(
@@ -89,7 +89,7 @@ fn through(access: &Access, source: &Source, most: i64, ask: &Ask) -> Result<()>
                 "start the server and run it again: nothing is brought in twice",
             ));
         }
-        (ask.wake)();
+        wake();
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -88,16 +88,21 @@ pub enum Claimed {
 /// Why an event stops before apply, and whether some of its keys were won by then.
 struct Stop(State, String, bool);
 
-/// Wins the keys of one event. Its own savepoint undoes half-won keys.
-pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
-    let Prepared { due, source, event, .. } = prepared;
-    let mode = event.mode.or(source.mode).unwrap_or(crate::event::Mode::Live);
-    let book_name = Book {
+/// Whose ledger an event belongs to.
+pub fn book_of(source: &Source, event: &Event) -> Book {
+    Book {
         tenant: source.tenant.clone(),
         provider: source.recipe.keyed_as().to_owned(),
         provider_account: event.provider_account.clone().unwrap_or_default(),
-        mode,
-    };
+        mode: event.mode.or(source.mode).unwrap_or(crate::event::Mode::Live),
+    }
+}
+
+/// Wins the keys of one event. Its own savepoint undoes half-won keys.
+pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
+    let Prepared { due, source, event, .. } = prepared;
+    let book_name = book_of(source, event);
+    let mode = book_name.mode;
     let book = tx.book(&book_name)?;
     raw::read_as(tx, due.id, book, event)?;
     let end = |state: State, reason: &str| {
@@ -188,7 +193,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         return end(State::Duplicate, &format!("already posted or under way: {}", names.join(", ")));
     }
     fault::point("keys_won");
-    let fence = raw::claimed(tx, due.id, LEASE, !prepared.counted)?;
+    let fence = raw::claimed(tx, due.id, due.fence, LEASE, !prepared.counted)?;
     Ok(Claimed::Won(Box::new(Won {
         raw_event: due.id,
         fence,

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod backfill;
+pub mod bring_back;
 pub mod claim;
 pub mod correct;
 pub mod deliver;

@@ -23,22 +23,26 @@ pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis)
         of_account(source, &mut told);
         return told;
     }
+    let before = if origin == Origin::Imported { Before::of(&body.headers) } else { None };
+    let received_at = before.map_or(received_at, |before| before.received_at);
     let headers: Vec<(&str, &str)> = body.headers.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut events = match inflated(body, &headers) {
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,
         None => source.interpreter.interpret(&body.bytes, &headers, &body.query, received_at).events,
     };
-    if made_here || matches!(origin, Origin::Fetched | Origin::Rebuilt) {
+    if matches!(origin, Origin::Fetched | Origin::Rebuilt) {
         of_account(source, &mut events);
     }
     let proof = match (origin, source.verifier.covers()) {
         (Origin::Fetched | Origin::Rebuilt | Origin::Report | Origin::Manual, _) => Proof::Fetched,
+        _ if before.is_some_and(|before| before.confirmed) => Proof::Fetched,
         (_, Covers::Body) => Proof::Body,
         (_, Covers::Part) => Proof::Part,
         (_, Covers::Nothing) => Proof::Nothing,
     };
     for event in &mut events {
         event.proof = proof;
+        event.occurred_at = event.occurred_at.or(before.map(|before| before.received_at));
         if let (Proof::Part | Proof::Nothing, Meaning::Effects { movements, .. }) = (proof, &mut event.meaning) {
             movements.iter_mut().for_each(|movement| movement.unconfirmed = true);
         }
@@ -52,6 +56,32 @@ fn of_account(source: &Source, events: &mut [Event]) {
     let account = &source.settlement.account;
     for event in events.iter_mut().filter(|event| !account.is_empty() && event.provider_account.is_none()) {
         event.provider_account = Some(account.clone());
+    }
+}
+
+/// What is known of an event that an archive brought back and its bytes do not say. Written as a header of ours, and only
+/// believed on what was imported: a delivery can never pass for one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Before {
+    /// When it first came.
+    pub received_at: Millis,
+    /// The provider's API had confirmed what its signature did not prove.
+    pub confirmed: bool,
+}
+
+impl Before {
+    const NAME: &str = "postonce-before: ";
+
+    /// Its line.
+    pub fn line(self) -> String {
+        format!("{}{} {}", Before::NAME, self.received_at, if self.confirmed { "confirmed" } else { "as-signed" })
+    }
+
+    /// Finds it.
+    pub fn of(headers: &str) -> Option<Before> {
+        let line = headers.lines().find_map(|line| line.strip_prefix(Before::NAME))?;
+        let (at, proof) = line.split_once(' ')?;
+        Some(Before { received_at: at.parse().ok()?, confirmed: proof == "confirmed" })
     }
 }
 

@@ -6,18 +6,19 @@
 
 use super::scores::Scores;
 use super::settle::Ask;
-use crate::error::Result;
-use crate::pull::{Client, PullError};
+use crate::error::{Error, Result};
+use crate::pull::{Client, Pace, PullError};
 use crate::settlement::matching::Bucket;
 use crate::settlement::told::{self, Told};
 use crate::source::Source;
+use crate::store::audit::{self, Change};
 use crate::store::raw::{self, NewRaw, Origin, StoredBody};
 use crate::store::settlement::discrepancies::{self, NewDiscrepancy, SETTLEMENT};
 use crate::store::settlement::feed;
 use crate::store::settlement::reports::{self, StoredLine};
 use crate::store::settlement::runs;
 use crate::store::settlement::{self as tables};
-use crate::store::{Access, claims};
+use crate::store::{Access, Lock, claims};
 use rusqlite::Connection;
 use std::time::{Duration, Instant};
 
@@ -279,11 +280,101 @@ fn fetch(client: &mut Client, line: &StoredLine) -> std::result::Result<Option<(
     Ok(None)
 }
 
+/// What came of asking again for what is missing.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct AskedAgain {
+    /// The discrepancy.
+    pub discrepancy: i64,
+    /// What the provider gave, as a raw event; `None`: it gave nothing.
+    pub event: Option<i64>,
+    /// Where the discrepancy stands now: `RESOLVED`, `OPEN`, or `FIXING` while the event is under way.
+    pub state: String,
+    /// In words.
+    pub what: String,
+}
+
+/// Who wants it, and why.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The discrepancy.
+    pub discrepancy: i64,
+    /// The audit row: who, and the note.
+    pub change: Change,
+    /// How long to wait for what was fetched to come through.
+    pub wait: Duration,
+}
+
+/// Asks the provider once more for what a discrepancy says is missing here, and sends it through the same path. The
+/// discrepancy's log and the audit say who wanted it, also when the provider gave nothing.
+pub fn fetch_again<'s>(
+    access: &Access,
+    sources: impl IntoIterator<Item = &'s Source>,
+    pace: Pace,
+    wanted: &Wanted,
+    wake: &dyn Fn(),
+) -> Result<AskedAgain> {
+    let id = wanted.discrepancy;
+    let (book, line) = access.read(|conn| discrepancies::missing(conn, id))?;
+    let _alone = Lock::take_for(access.path(), "-postonce-settle.lock")?;
+    let name = access.read(|conn| tables::book(conn, book))?;
+    let source = sources.into_iter().find(|source| Some(super::settle::book_of(source)) == name).ok_or_else(|| {
+        Error::refused(
+            format!("no source of the configuration has the ledger of discrepancy {id}"),
+            "name a configuration with its source",
+        )
+    })?;
+    if source.api_key.is_none() {
+        return Err(Error::refused(
+            format!("the source {} has no api_key to fetch it with", source.name),
+            "api_key = \"env:NAME\" in its [[source]], or `postonce send --body` with the event from the dashboard",
+        ));
+    }
+    let line = access
+        .read(|conn| reports::line(conn, line))?
+        .ok_or_else(|| Error::refused(format!("the report line of discrepancy {id} is gone"), "run the day again"))?;
+    let fetched = Client::new(&source.recipe, source.settlement.access.clone(), pace)
+        .and_then(|mut client| fetch(&mut client, &line));
+    let (raw, what) = match fetched {
+        Ok(Some((origin, body))) => (
+            Some(raw_of(source, origin, "content-type: application/json", body)),
+            format!("{}: sent through the same path as its webhook", origin.as_str()),
+        ),
+        Ok(None) => (None, "the provider's API does not give it, or not as succeeded".to_owned()),
+        Err(e) => (None, format!("it could not be fetched: {e}")),
+    };
+    let change = wanted.change.clone();
+    let said = if change.note.is_empty() { what.clone() } else { format!("{}; {what}", change.note) };
+    let event = access.write(move |tx| {
+        let event = raw.as_ref().map(|raw| raw::insert(tx, raw)).transpose()?;
+        discrepancies::asked_again(tx, id, event, &change.who, &said)?;
+        audit::write(tx, &change)?;
+        Ok(event)
+    })?;
+    if let Some(event) = event {
+        wake();
+        followed(access, source, book, &[event], wanted.wait, wake)?;
+    }
+    let (row, log) = access.read(|conn| discrepancies::show(conn, id))?.ok_or(Error::LostClaim)?;
+    let what = log.last().filter(|_| event.is_some() && row.state != "FIXING").map_or(what, |line| line.note.clone());
+    Ok(AskedAgain { discrepancy: id, event, state: row.state, what })
+}
+
 /// Waits for what was handed over, and says of each repair whether it came through. Gives how many are for a person now.
 pub(super) fn follow_up(access: &Access, source: &Source, ask: &Ask, book: i64, handed: &[i64]) -> Result<i64> {
-    let until = Instant::now() + ask.wait;
+    followed(access, source, book, handed, ask.wait, ask.wake)
+}
+
+fn followed(
+    access: &Access,
+    source: &Source,
+    book: i64,
+    handed: &[i64],
+    wait: Duration,
+    wake: &dyn Fn(),
+) -> Result<i64> {
+    let until = Instant::now() + wait;
     while access.read(|conn| tables::still_waiting(conn, handed))? > 0 && Instant::now() < until {
-        (ask.wake)();
+        wake();
         std::thread::sleep(Duration::from_millis(20));
     }
     let fixing: Vec<_> =

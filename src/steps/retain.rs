@@ -13,7 +13,7 @@ use base64::Engine as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Between two writes: intake and applies go first.
@@ -132,6 +132,7 @@ fn archive_all(store: &Store, archive: Option<&mut Archive>, old: &[Old]) -> Res
                 origin: one.origin.clone(),
                 state: one.state.clone(),
                 received_at: clock::rfc3339(one.received_at),
+                confirmed: one.confirmed,
                 item: one.item,
                 headers: body.headers,
                 query: body.query,
@@ -157,6 +158,8 @@ pub struct Archived {
     pub state: String,
     /// RFC 3339.
     pub received_at: String,
+    /// The provider's API gave it, or confirmed what its signature does not prove.
+    pub confirmed: bool,
     /// 0, or its place in the batch whose bytes these are.
     pub item: u32,
     /// One `name: value` a line.
@@ -181,7 +184,7 @@ impl Archived {
 /// The archive's file of this month: zstd frames one after the other, each synced before what it holds is deleted.
 struct Archive {
     file: File,
-    path: std::path::PathBuf,
+    path: PathBuf,
 }
 
 impl Archive {
@@ -215,6 +218,19 @@ fn cannot(do_what: &str, path: &Path, e: &std::io::Error) -> Error {
         format!("cannot {do_what} the archive {}: {e}", path.display()),
         "check the folder `[retain] archive` and its space; nothing that could not be archived was deleted",
     )
+}
+
+/// The archives in a folder, the oldest month first.
+pub fn archives_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|e| cannot("read", folder, &e))?.flatten() {
+        let name = entry.file_name();
+        let ours =
+            name.to_str().is_some_and(|name| name.starts_with("postonce-events-") && name.ends_with(".jsonl.zst"));
+        found.extend(ours.then(|| entry.path()));
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Reads an archive, a line at a time. A line that was cut off or damaged is an error with its number.

@@ -41,6 +41,8 @@ impl Beside {
             due_now: crate::clock::steady(),
             apply_budget: Options::default().apply_budget,
             names: &self.names,
+            trusting: false,
+            seen: super::Seen::default(),
         };
         match f(&tx).and_then(|value| Ok(self.conn.execute_batch("COMMIT").map(|()| value)?)) {
             Ok(value) => Ok(value),

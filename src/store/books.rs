@@ -2,23 +2,23 @@
 //!
 //! Reads only. What has no key is looked for from the newest back within the time of a page, as in `search`.
 
+use super::history;
 use super::ledger::{self, EntryFilter, EntryLine};
 use super::search::{Page, first_entry_at};
+use super::sums::{Moment, Moved};
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 /// How long a search without a key may look back.
 const LOOK: Duration = Duration::from_millis(20);
 /// Entries of one customer or reference that are followed.
 const FOLLOWED: i64 = 2000;
-/// Sub-accounts that are added up for one line; more are not, and the line says so.
-const ADDED_UP: i64 = 5_000;
-/// The same for a moment in the past, where each of them is a sum of its own.
-const ADDED_UP_THEN: i64 = 500;
+/// Customers of a code are counted up to here; beyond it people read "more than".
+const COUNTED: i64 = 50_000;
 
 /// One account with its balance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,9 +55,9 @@ pub struct AccountRow {
 pub struct CodeRow {
     /// The account itself, or the sum over its customers (then without a number: id 0).
     pub account: AccountRow,
-    /// How many sub-accounts were added up; 0 for an account of the house.
+    /// How many sub-accounts are added up; 0 for an account of the house.
     pub customers: i64,
-    /// There are more sub-accounts than are added up: the sum is of the first only.
+    /// There are more sub-accounts than were counted; the sum is of all of them.
     pub more: bool,
 }
 
@@ -109,53 +109,33 @@ impl AccountRow {
         self.balance = if assets { self.debits - self.credits } else { self.credits - self.debits };
     }
 
-    /// Takes back what came after the moment, so that the counters are those of then.
-    fn turn_back(&mut self, conn: &Connection, cut: Cut) -> Result<()> {
-        let (debits, credits) = moved_after(conn, self.id, cut)?;
-        self.debits -= debits;
-        self.credits -= credits;
+    /// Makes the counters those of then.
+    fn turn_back(&mut self, conn: &Connection, moment: &Moment, as_of: AsOf) -> Result<()> {
+        let moved = match &self.holder {
+            Some(_) => {
+                let (debits, credits) = moved_after(conn, self.id, as_of)?;
+                Moved { debits: self.debits - debits, credits: self.credits - credits }
+            }
+            None => {
+                let book: i64 = conn
+                    .prepare_cached("SELECT book FROM postonce_accounts WHERE id = ?1")?
+                    .query_row([self.id], |r| r.get(0))?;
+                let sums = moment.moved(conn, book, &self.code, false)?;
+                sums.into_iter().find(|(currency, _)| *currency == self.currency).map_or(Moved::default(), |(_, m)| m)
+            }
+        };
+        (self.debits, self.credits) = (moved.debits, moved.credits);
         self.weigh();
         Ok(())
     }
 }
 
-/// A moment, as the ledger's keys know it.
-#[derive(Clone, Copy)]
-enum Cut {
-    /// From this entry on.
-    Entry(i64),
-    /// Happened after this.
-    Time(Millis),
-}
-
-impl AsOf {
-    fn cut(self, conn: &Connection) -> Result<Cut> {
-        Ok(match self.clock {
-            Clock::Recorded => Cut::Entry(first_entry_at(conn, self.at + 1)?),
-            Clock::Occurred => Cut::Time(self.at),
-        })
+/// What a customer's account was debited and credited after a moment.
+fn moved_after(conn: &Connection, account: i64, as_of: AsOf) -> Result<(i64, i64)> {
+    match as_of.clock {
+        Clock::Recorded => history::moved_since(conn, account, first_entry_at(conn, as_of.at + 1)?),
+        Clock::Occurred => history::moved_after(conn, account, as_of.at),
     }
-}
-
-/// What an account was debited and credited after a moment.
-fn moved_after(conn: &Connection, account: i64, cut: Cut) -> Result<(i64, i64)> {
-    let sum = |side: &str| -> Result<i64> {
-        Ok(match cut {
-            Cut::Entry(entry) => conn
-                .prepare_cached(&format!(
-                    "SELECT ifnull(sum(amount), 0) FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2"
-                ))?
-                .query_row(params![account, entry], |r| r.get(0))?,
-            Cut::Time(at) => conn
-                .prepare_cached(&format!(
-                    "SELECT ifnull(sum(p.amount), 0) FROM postonce_accounts a CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time
-                       ON j.book = a.book AND j.occurred_at > ?2
-                     CROSS JOIN postonce_postings p ON p.journal = j.id AND p.{side} = a.id WHERE a.id = ?1"
-                ))?
-                .query_row(params![account, at], |r| r.get(0))?,
-        })
-    };
-    Ok((sum("debit")?, sum("credit")?))
 }
 
 /// The codes of every book: accounts of the house as they are, those kept per customer added up.
@@ -170,43 +150,36 @@ pub fn codes(conn: &Connection, as_of: Option<AsOf>) -> Result<Vec<CodeRow>> {
     )?;
     let codes: Vec<(i64, String)> =
         names.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    let moment = Moment::of(conn, as_of)?;
+    let mut house = conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 AND a.holder = '' ORDER BY a.currency"
+    ))?;
+    let mut customer =
+        conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 AND a.holder <> '' LIMIT 1"))?;
+    let mut count = conn.prepare_cached(
+        "SELECT currency, count(*) FROM (SELECT currency FROM postonce_accounts WHERE book = ?1 AND code = ?2 AND holder > '' LIMIT ?3)
+         GROUP BY currency",
+    )?;
     let mut found: Vec<CodeRow> = Vec::new();
-    let cut = as_of.map(|as_of| as_of.cut(conn)).transpose()?;
-    let added_up = if cut.is_some() { ADDED_UP_THEN } else { ADDED_UP };
     for (book, code) in codes {
-        let mut statement = conn.prepare_cached(&format!(
-            "SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 ORDER BY a.holder, a.currency LIMIT ?3"
-        ))?;
-        let mut rows = statement.query(params![book, code, added_up + 1])?;
-        let (mut sums, mut read): (Vec<CodeRow>, i64) = (Vec::new(), 0);
-        while let Some(r) = rows.next()? {
-            let mut account = row(r)?;
-            read += 1;
-            if read > added_up {
-                sums.iter_mut().for_each(|sum| sum.more = true);
-                break;
+        for account in house.query_map(params![book, code], row)? {
+            let mut account = account?;
+            if let Some(as_of) = as_of {
+                account.turn_back(conn, &moment, as_of)?;
             }
-            if let Some(cut) = cut {
-                account.turn_back(conn, cut)?;
-            }
-            if account.holder.is_none() {
-                found.push(CodeRow { account, customers: 0, more: false });
-                continue;
-            }
-            match sums.iter_mut().find(|sum| sum.account.currency == account.currency) {
-                Some(sum) => {
-                    sum.account.debits += account.debits;
-                    sum.account.credits += account.credits;
-                    sum.account.weigh();
-                    sum.customers += 1;
-                }
-                None => {
-                    let account = AccountRow { id: 0, holder: None, ..account };
-                    sums.push(CodeRow { account, customers: 1, more: false });
-                }
-            }
+            found.push(CodeRow { account, customers: 0, more: false });
         }
-        found.extend(sums);
+        let Some(sample) = customer.query_map(params![book, code], row)?.next().transpose()? else { continue };
+        let rows = count.query_map(params![book, code, COUNTED], |r| Ok((r.get(0)?, r.get(1)?)))?;
+        let customers: HashMap<String, i64> = rows.collect::<rusqlite::Result<_>>()?;
+        let more = customers.values().sum::<i64>() == COUNTED;
+        for (currency, moved) in moment.moved(conn, book, &code, true)? {
+            let (debits, credits) = (moved.debits, moved.credits);
+            let customers = customers.get(&currency).copied().unwrap_or(0).max(1);
+            let mut account = AccountRow { id: 0, holder: None, currency, debits, credits, ..sample.clone() };
+            account.weigh();
+            found.push(CodeRow { account, customers, more });
+        }
     }
     Ok(found)
 }
@@ -226,23 +199,62 @@ pub struct AccountQuery {
     pub limit: usize,
 }
 
-/// Lists accounts by number.
+/// Lists accounts: by number, or those of one code by their customer.
 pub fn accounts(conn: &Connection, query: &AccountQuery) -> Result<Page<AccountRow>> {
-    let by_holder = if query.holder.is_some() { "a.holder = ?1 AND a.holder <> ''" } else { "?1 IS NULL" };
-    let mut statement = conn.prepare_cached(&format!(
-        "SELECT {COLUMNS} WHERE {by_holder} AND (?2 IS NULL OR a.code = ?2) AND a.id > ?3 ORDER BY a.id LIMIT ?4"
-    ))?;
-    let rows = statement.query_map(params![query.holder, query.code, query.after, query.limit as i64 + 1], row)?;
-    let mut rows: Vec<AccountRow> = rows.collect::<rusqlite::Result<_>>()?;
+    let mut rows: Vec<AccountRow> = match (&query.holder, &query.code) {
+        (None, Some(code)) => of_code(conn, code, query)?,
+        (holder, code) => {
+            let by_holder = if holder.is_some() { "a.holder = ?1 AND a.holder <> ''" } else { "?1 IS NULL" };
+            let mut statement = conn.prepare_cached(&format!(
+                "SELECT {COLUMNS} WHERE {by_holder} AND (?2 IS NULL OR a.code = ?2) AND a.id > ?3 ORDER BY a.id LIMIT ?4"
+            ))?;
+            let rows = statement.query_map(params![holder, code, query.after, query.limit as i64 + 1], row)?;
+            rows.collect::<rusqlite::Result<_>>()?
+        }
+    };
     let more = rows.len() > query.limit;
     rows.truncate(query.limit);
-    if let Some(cut) = query.as_of.map(|as_of| as_of.cut(conn)).transpose()? {
+    if let Some(as_of) = query.as_of {
+        let moment = Moment::of(conn, Some(as_of))?;
         for account in &mut rows {
-            account.turn_back(conn, cut)?;
+            account.turn_back(conn, &moment, as_of)?;
         }
     }
     let next = if more { rows.last().map(|a| a.id) } else { None };
     Ok(Page { rows, next, looked_back_to: None })
+}
+
+/// The accounts of a code, book by book in the order of their customers, from the one behind `query.after` on: that is
+/// the order of the key, so that a code that is rare among millions costs no more than one that is not.
+fn of_code(conn: &Connection, code: &str, query: &AccountQuery) -> Result<Vec<AccountRow>> {
+    let (book, mut holder, mut currency): (i64, String, String) = conn
+        .prepare_cached("SELECT book, holder, currency FROM postonce_accounts WHERE id = ?1")?
+        .query_row([query.after], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
+        .optional()?
+        .unwrap_or_default();
+    let books: Vec<i64> = conn
+        .prepare_cached("SELECT id FROM postonce_books WHERE id >= ?1 ORDER BY id")?
+        .query_map([book], |r| r.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT {COLUMNS} WHERE a.book = ?1 AND a.code = ?2 AND (a.holder, a.currency) > (?3, ?4)
+         ORDER BY a.holder, a.currency LIMIT ?5"
+    ))?;
+    let mut found = Vec::new();
+    for one in books {
+        if one != book {
+            (holder, currency) = Default::default();
+        }
+        let left = (query.limit + 1 - found.len()) as i64;
+        let rows = statement.query_map(params![one, code, holder, currency, left], row)?;
+        for row in rows {
+            found.push(row?);
+        }
+        if found.len() > query.limit {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// One account, now or at a moment.
@@ -250,7 +262,8 @@ pub fn account(conn: &Connection, id: i64, as_of: Option<AsOf>) -> Result<Option
     let found = conn.prepare_cached(&format!("SELECT {COLUMNS} WHERE a.id = ?1"))?.query_row([id], row).optional()?;
     let Some(mut account) = found else { return Ok(None) };
     if let Some(as_of) = as_of {
-        account.turn_back(conn, as_of.cut(conn)?)?;
+        let moment = Moment::of(conn, Some(as_of))?;
+        account.turn_back(conn, &moment, as_of)?;
     }
     Ok(Some(account))
 }
@@ -382,16 +395,8 @@ fn under(conn: &Connection, reference: &str) -> Result<BTreeSet<i64>> {
 
 fn of_accounts(conn: &Connection, accounts: &[i64], lower: i64, upper: i64) -> Result<BTreeSet<i64>> {
     let mut found = BTreeSet::new();
-    for side in ["debit", "credit"] {
-        let mut statement = conn.prepare_cached(&format!(
-            "SELECT journal FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2 AND journal < ?3 ORDER BY journal DESC LIMIT ?4"
-        ))?;
-        for account in accounts {
-            let rows = statement.query_map(params![account, lower, upper, FOLLOWED], |r| r.get::<_, i64>(0))?;
-            for id in rows {
-                found.insert(id?);
-            }
-        }
+    for account in accounts {
+        found.extend(history::entries(conn, *account, lower, upper, FOLLOWED as usize)?);
     }
     Ok(found)
 }

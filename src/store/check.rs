@@ -33,10 +33,35 @@ const TRUTHS: &[(&str, &str)] = &[
          WHERE (a.debits, a.credits) IS NOT (ifnull(m.debits, 0), ifnull(m.credits, 0))",
     ),
     (
+        "what is added up for pages is what the postings say",
+        "WITH upto(id) AS (SELECT ifnull((SELECT CAST(value AS INTEGER) FROM postonce_meta WHERE key = 'summed_upto'), 0)),
+           posted(book, code, customers, currency, block, hour, debits, credits) AS (
+             SELECT j.book, a.code, a.holder <> '', a.currency, (j.id - 1) / 2000, j.occurred_at / 3600000,
+               CASE side WHEN 'D' THEN p.amount ELSE 0 END, CASE side WHEN 'C' THEN p.amount ELSE 0 END
+             FROM postonce_journal j JOIN upto ON j.id <= upto.id JOIN postonce_postings p ON p.journal = j.id
+               JOIN (SELECT 'D' AS side UNION ALL SELECT 'C') JOIN postonce_accounts a ON a.id = CASE side WHEN 'D' THEN p.debit ELSE p.credit END),
+           again AS (
+             SELECT book, code, customers, 'R' AS clock, currency, block AS at, sum(debits) AS debits, sum(credits) AS credits FROM posted GROUP BY 1, 2, 3, 5, 6
+             UNION ALL SELECT book, code, customers, 'O', currency, hour, sum(debits), sum(credits) FROM posted GROUP BY 1, 2, 3, 5, 6)
+         SELECT 'book ' || book || ' ' || code || ' ' || currency || ' ' || clock || ' ' || at FROM (
+           SELECT * FROM (SELECT * FROM again EXCEPT SELECT * FROM postonce_sums)
+           UNION SELECT * FROM (SELECT * FROM postonce_sums EXCEPT SELECT * FROM again)) LIMIT 20",
+    ),
+    (
         "every posting moves money between two accounts of one book and currency",
         "SELECT 'posting ' || p.journal || '/' || p.seq FROM postonce_postings p
          LEFT JOIN postonce_accounts d ON d.id = p.debit LEFT JOIN postonce_accounts c ON c.id = p.credit
          WHERE d.id IS NULL OR c.id IS NULL OR (d.book, d.currency) IS NOT (c.book, c.currency)",
+    ),
+    (
+        "every posting names the one that moved its account before",
+        "WITH moves(account, at, before) AS (
+           SELECT debit, journal * 16 + seq, debit_before FROM postonce_postings
+           UNION ALL SELECT credit, journal * 16 + seq, credit_before FROM postonce_postings
+           UNION ALL SELECT id, 9223372036854775807, last FROM postonce_accounts)
+         SELECT 'account ' || account || ': ' || iif(at = 9223372036854775807, 'its last', 'before ' || at / 16 || '/' || at % 16)
+           || ' is ' || before / 16 || '/' || before % 16 || ', not ' || really / 16 || '/' || really % 16
+         FROM (SELECT *, lag(at, 1, 0) OVER (PARTITION BY account ORDER BY at) AS really FROM moves) WHERE before <> really",
     ),
     (
         "every entry has the postings that it declares",

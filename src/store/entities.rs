@@ -83,6 +83,18 @@ pub fn put(tx: &Tx, book: i64, state: &EntityState, event_at: Millis, raw_event:
     Ok(Moved::Forward)
 }
 
+/// Would this state change nothing, because a newer one or the same is there?
+pub fn is_known(conn: &Connection, book: i64, state: &EntityState, event_at: Millis) -> Result<bool> {
+    let there = conn
+        .prepare_cached("SELECT version, as_of FROM postonce_entities WHERE book = ?1 AND kind = ?2 AND id = ?3")?
+        .query_row(params![book, state.kind, state.id], |r| Ok((r.get::<_, Option<i64>>(0)?, r.get::<_, Millis>(1)?)))
+        .optional()?;
+    Ok(there.is_some_and(|(version, at)| match (state.version, version) {
+        (Some(new), Some(old)) => new <= old,
+        _ => state.as_of.unwrap_or(event_at) <= at,
+    }))
+}
+
 /// Of the objects that an event carries, those whose latest state is its own: `subscription sub_1`.
 pub fn brought_by(conn: &Connection, raw_event: i64, event: &Event) -> Result<Vec<String>> {
     let Meaning::Effects { entities, .. } = &event.meaning else { return Ok(Vec::new()) };

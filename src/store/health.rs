@@ -1,8 +1,9 @@
 //! What waits, what is late, what needs a person: asked by metrics, alerts and pages. Reads only, by small indexes.
 
+use super::search;
 use crate::error::Result;
 use crate::event::Millis;
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
 /// What the tables hold of unfinished things now. Counts, and ages in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -54,7 +55,7 @@ pub fn backlog(conn: &Connection, steady: Millis, wall: Millis) -> Result<Backlo
         ..Backlog::default()
     };
     let mut statement = conn.prepare_cached(
-        "SELECT state, count(*) FROM postonce_raw_events WHERE state IN ('PARKED', 'CONFLICT', 'DEAD') GROUP BY state",
+        "SELECT state, count(*) FROM postonce_raw_events WHERE (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD') GROUP BY state",
     )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -83,15 +84,13 @@ pub struct Group {
 
 fn groups(conn: &Connection, sql: &str) -> Result<Vec<Group>> {
     let mut statement = conn.prepare_cached(sql)?;
-    let rows = statement.query_map([], |r| {
-        Ok(Group {
-            name: r.get(0)?,
-            count: r.get(1)?,
-            newest: r.get(2)?,
-            reason: r.get::<_, Option<String>>(3)?.unwrap_or_default(),
-        })
-    })?;
+    let rows = statement.query_map([], group)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn group(r: &Row) -> rusqlite::Result<Group> {
+    let reason = r.get::<_, Option<String>>(3)?.unwrap_or_default();
+    Ok(Group { name: r.get(0)?, count: r.get(1)?, newest: r.get(2)?, reason })
 }
 
 /// Dead letters by source.
@@ -110,6 +109,17 @@ pub fn conflicts_by_source(conn: &Connection) -> Result<Vec<Group>> {
         "SELECT s.name, count(*), max(r.id), r.reason FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
          WHERE r.state = 'CONFLICT' GROUP BY s.name",
     )
+}
+
+/// Parked events by source: those that came before `before`, by number (numbers grow with time).
+pub fn parked_by_source(conn: &Connection, before: Millis) -> Result<Vec<Group>> {
+    let first = search::first_at(conn, before)?;
+    let mut statement = conn.prepare_cached(
+        "SELECT s.name, count(*), max(r.id), r.reason FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
+         WHERE r.state = 'PARKED' AND r.id < ?1 GROUP BY s.name",
+    )?;
+    let rows = statement.query_map([first], group)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Dead messages by endpoint, without those of alerts.

@@ -57,7 +57,7 @@ pub struct EventFilter {
 }
 
 /// The condition of the index of what waits for a person, word for word: SQLite uses it only for queries that repeat it.
-const FOR_A_PERSON: &str = " AND r.state IN ('PARKED', 'CONFLICT', 'DEAD')";
+const FOR_A_PERSON: &str = " AND (r.state = 'PARKED' OR r.state = 'CONFLICT' OR r.state = 'DEAD')";
 
 /// Lists raw events, the newest first.
 pub fn events(conn: &Connection, filter: &EventFilter, mut each: impl FnMut(EventLine) -> Result<()>) -> Result<()> {

@@ -15,6 +15,7 @@ pub mod entities;
 pub mod foreign;
 pub mod gate;
 pub mod health;
+mod history;
 pub mod ledger;
 pub mod listing;
 mod lock;
@@ -29,6 +30,7 @@ pub mod retain;
 pub mod search;
 pub mod settlement;
 pub mod settlement_view;
+pub mod sums;
 pub mod tail;
 
 use crate::error::{Error, Result};
@@ -133,12 +135,27 @@ pub struct Tx<'a> {
     /// How long one apply of code that is not ours may hold the write lock.
     pub apply_budget: Duration,
     names: &'a Names,
+    trusting: bool,
+    seen: Seen,
+}
+
+/// What this transaction has seen already, and nobody else can change before its end. Forgotten when a part is undone.
+#[derive(Default)]
+struct Seen {
+    last_entry: Cell<Option<(i64, [u8; 32])>>,
+    anybody_waits: Cell<Option<bool>>,
+}
+
+impl Seen {
+    fn forget(&self) {
+        self.last_entry.set(None);
+        self.anybody_waits.set(None);
+    }
 }
 
 /// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
 #[derive(Default)]
 pub struct Names {
-    trusting: Cell<bool>,
     sources: RefCell<HashMap<String, i64>>,
     books: RefCell<HashMap<Book, i64>>,
     pub(crate) accounts: RefCell<HashMap<ledger::AccountKey, i64>>,
@@ -176,6 +193,12 @@ impl Book {
 }
 
 impl<'a> Tx<'a> {
+    /// The same transaction as if the clock said something else: for what is brought in as of another day.
+    pub fn as_of<T>(&self, now: Millis, f: impl FnOnce(&Tx) -> T) -> T {
+        self.seen.forget();
+        f(&Tx { now, seen: Seen::default(), ..*self })
+    }
+
     /// The id of a source by name.
     pub fn source(&self, name: &str) -> Result<i64> {
         if let Some(id) = self.names.sources.borrow().get(name) {
@@ -214,23 +237,16 @@ impl<'a> Tx<'a> {
         Ok(id)
     }
 
-    /// Runs a batch without the savepoints in it, which cost more than the work they guard: whatever would need one gives
-    /// [`Error::Again`], the gate undoes the batch, and the next time it runs with them. `f` passes that error on.
-    pub fn trusting<T>(&self, trusting: bool, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.names.trusting.set(trusting);
-        let result = f();
-        self.names.trusting.set(false);
-        result
-    }
-
-    /// Is this a batch without savepoints?
+    /// Is this a transaction without savepoints? They cost more than the work that they guard, and nearly never is there
+    /// anything to undo. Whatever would need one gives [`Error::Again`] there, which a job passes on: the gate undoes the
+    /// whole transaction and runs it again with them.
     pub fn is_trusting(&self) -> bool {
-        self.names.trusting.get()
+        self.trusting
     }
 
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
     pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        if self.is_trusting() {
+        if self.trusting {
             return f().map_err(|_| Error::Again);
         }
         let run = |sql: &str| self.conn.prepare_cached(sql)?.execute([]).map(|_| ());
@@ -242,6 +258,7 @@ impl<'a> Tx<'a> {
             }
             Err(error) => {
                 self.names.clear();
+                self.seen.forget();
                 if self.conn.is_autocommit() {
                     return Err(match error {
                         known @ (Error::LostTransaction(_) | Error::OverBudget(_)) => known,
@@ -269,6 +286,8 @@ pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<
         due_now: crate::clock::steady(),
         apply_budget: options.apply_budget,
         names: &names,
+        trusting: false,
+        seen: Seen::default(),
     })?;
     conn.execute_batch("COMMIT")?;
     Ok(value)

@@ -106,7 +106,14 @@ where
     Ok(Outcome::Processed(result))
 }
 
-fn stored(conn: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+/// Notes inside of our own transaction that something was done under a key; `false`: it was there already.
+pub(crate) fn note(tx: &super::Tx, key: &str, result: &str) -> crate::error::Result<bool> {
+    let sql = "INSERT INTO postonce_once(key, at, result) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+    Ok(tx.conn.prepare_cached(sql)?.execute(params![key, tx.now, result])? == 1)
+}
+
+/// What was done under a key gave this.
+pub(crate) fn stored(conn: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     conn.prepare_cached("SELECT result FROM postonce_once WHERE key = ?1")?.query_row([key], |r| r.get(0)).optional()
 }
 

@@ -4,8 +4,6 @@ use super::search::{first_at, first_entry_at};
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, OptionalExtension as _, params};
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
 
 /// No count goes further than this; beyond it people read "more than".
 pub const COUNT_MOST: i64 = 100_000;
@@ -69,12 +67,12 @@ pub fn for_a_person(conn: &Connection) -> Result<Vec<Waiting>> {
     for state in ["DEAD", "CONFLICT", "PARKED"] {
         let count = conn
             .prepare_cached(
-                "SELECT count(*) FROM (SELECT 1 FROM postonce_raw_events WHERE state = ?1 AND state IN ('PARKED', 'CONFLICT', 'DEAD') LIMIT ?2)",
+                "SELECT count(*) FROM (SELECT 1 FROM postonce_raw_events WHERE state = ?1 AND (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD') LIMIT ?2)",
             )?
             .query_row(params![state, COUNT_MOST], |r| r.get(0))?;
         let oldest = conn
             .prepare_cached(
-                "SELECT id, received_at FROM postonce_raw_events WHERE state = ?1 AND state IN ('PARKED', 'CONFLICT', 'DEAD')
+                "SELECT id, received_at FROM postonce_raw_events WHERE state = ?1 AND (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD')
                  ORDER BY id LIMIT 1",
             )?
             .query_row([state], |r| Ok((r.get(0)?, r.get(1)?)))
@@ -104,48 +102,6 @@ pub fn on_the_way(conn: &Connection) -> Result<OnTheWay> {
         )?
         .query_row([], |r| r.get(0))?;
     Ok(OnTheWay { count, oldest })
-}
-
-/// What a source's recent events say about it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
-    /// Its newest raw event, and when it came.
-    pub last: Option<(i64, Millis)>,
-    /// The longest pause between two of its recent events (at most two hundred).
-    pub longest_pause: Option<Millis>,
-    /// How many recent events that is judged by.
-    pub seen: usize,
-}
-
-/// The pulse of each source, from the newest events back. A source that is not in the answer was not heard within what
-/// could be looked at; the second value says how far back that was, when it was not all.
-pub fn pulses(conn: &Connection, sources: usize) -> Result<(HashMap<String, Pulse>, Option<Millis>)> {
-    const JUDGED: usize = 200;
-    const LOOK: Duration = Duration::from_millis(10);
-    let began = Instant::now();
-    let mut found: HashMap<String, (Pulse, Millis)> = HashMap::new();
-    let mut statement = conn.prepare_cached(
-        "SELECT r.id, s.name, r.received_at FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source ORDER BY r.id DESC",
-    )?;
-    let mut rows = statement.query([])?;
-    let (mut looked, mut back_to) = (0_u32, None);
-    while let Some(r) = rows.next()? {
-        let (id, name, at): (i64, String, Millis) = (r.get(0)?, r.get(1)?, r.get(2)?);
-        let (pulse, before) =
-            found.entry(name).or_insert_with(|| (Pulse { last: Some((id, at)), ..Pulse::default() }, at));
-        if pulse.seen < JUDGED {
-            pulse.longest_pause = pulse.longest_pause.max((pulse.seen > 0).then_some(*before - at));
-            pulse.seen += 1;
-            *before = at;
-        }
-        looked += 1;
-        let all_judged = found.len() >= sources && found.values().all(|(pulse, _)| pulse.seen >= JUDGED);
-        if all_judged || (looked.is_multiple_of(64) && began.elapsed() > LOOK) {
-            back_to = Some(at);
-            break;
-        }
-    }
-    Ok((found.into_iter().map(|(name, (pulse, _))| (name, pulse)).collect(), back_to))
 }
 
 /// Keeps the times of an hour's answers.

@@ -31,6 +31,8 @@ pub struct Old {
     pub state: String,
     /// When it came.
     pub received_at: Millis,
+    /// The provider's API confirmed it, or gave it.
+    pub confirmed: bool,
 }
 
 /// One page of a walk over the raw events.
@@ -49,7 +51,8 @@ pub fn finished(conn: &Connection, from: i64, before: Millis, spared: &HashSet<i
            r.state IN ('DONE', 'DUPLICATE', 'IGNORED') AND r.ended_at < ?2 AND r.received_at < ?2
              AND r.id < (SELECT max(id) FROM postonce_raw_events)
              AND NOT EXISTS (SELECT 1 FROM postonce_raw_events i WHERE i.body = r.id)
-             AND (?4 = 0 OR EXISTS (SELECT 1 FROM postonce_bodies b WHERE b.id = r.id AND b.body IS NOT NULL))
+             AND (?4 = 0 OR EXISTS (SELECT 1 FROM postonce_bodies b WHERE b.id = r.id AND b.body IS NOT NULL)),
+           ifnull((SELECT e.proof = 'fetched' FROM postonce_events e WHERE e.id = r.id), 0)
          FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source WHERE r.id > ?1 ORDER BY r.id LIMIT ?3",
     )?;
     let mut rows = statement.query(params![from, before, PAGE, with_bytes])?;
@@ -67,6 +70,7 @@ pub fn finished(conn: &Connection, from: i64, before: Millis, spared: &HashSet<i
                 origin: r.get(4)?,
                 state: r.get(5)?,
                 received_at,
+                confirmed: r.get(8)?,
             });
         }
     }

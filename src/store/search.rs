@@ -3,12 +3,13 @@
 //! Only keys that are there anyway are used; what has no key is looked for from the newest back, for as long as a page may
 //! take, and the answer says how far back that was. Nothing here writes.
 
+use super::history;
 use crate::clock::{as_rfc3339, as_rfc3339_or_null};
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long a search without a key may look back before it gives what it has.
@@ -153,7 +154,7 @@ fn for_a_person(conn: &Connection, query: &EventQuery) -> Result<Vec<i64>> {
     let mut ids: Vec<i64> = Vec::new();
     for state in &query.states {
         let mut statement = conn.prepare_cached(
-            "SELECT id FROM postonce_raw_events WHERE state = ?1 AND state IN ('PARKED', 'CONFLICT', 'DEAD')
+            "SELECT id FROM postonce_raw_events WHERE state = ?1 AND (state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD')
                AND id < ifnull(?2, 9223372036854775807) ORDER BY id DESC LIMIT ?3",
         )?;
         let rows = statement.query_map(params![state, query.before, FOLLOWED as i64], |r| r.get(0))?;
@@ -193,16 +194,15 @@ fn under(conn: &Connection, text: &str) -> Result<BTreeSet<i64>> {
 
 /// The events behind the newest entries that moved a customer's accounts.
 fn of_customer(conn: &Connection, holder: &str) -> Result<BTreeSet<i64>> {
+    let accounts: Vec<i64> = conn
+        .prepare_cached("SELECT id FROM postonce_accounts WHERE holder = ?1 AND holder <> '' LIMIT 500")?
+        .query_map([holder], |r| r.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
     let mut found = BTreeSet::new();
-    for side in ["debit", "credit"] {
-        let mut statement = conn.prepare_cached(&format!(
-            "SELECT j.raw_event FROM postonce_accounts a CROSS JOIN postonce_postings p ON p.{side} = a.id
-               CROSS JOIN postonce_journal j ON j.id = p.journal
-             WHERE a.holder = ?1 AND a.holder <> '' ORDER BY p.journal DESC LIMIT ?2"
-        ))?;
-        let rows = statement.query_map(params![holder, FOLLOWED as i64], |r| r.get(0))?;
-        for id in rows {
-            found.insert(id?);
+    let mut event_of = conn.prepare_cached("SELECT raw_event FROM postonce_journal WHERE id = ?1")?;
+    for account in accounts {
+        for entry in history::entries(conn, account, 0, i64::MAX, FOLLOWED)? {
+            found.insert(event_of.query_row([entry], |r| r.get(0))?);
         }
     }
     Ok(found)
@@ -299,6 +299,15 @@ fn halve(conn: &Connection, table: &'static str, column: &'static str, at: Milli
         }
     }
     Ok(low)
+}
+
+/// What became of the events that were imported after `id`, by state.
+pub fn imported_since(conn: &Connection, id: i64) -> Result<BTreeMap<String, i64>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT state, count(*) FROM postonce_raw_events WHERE id > ?1 AND origin = 'imported' GROUP BY state",
+    )?;
+    let rows = statement.query_map([id], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 /// The items that a batch delivery brought: they were written together, soon after it.

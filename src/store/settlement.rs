@@ -67,7 +67,7 @@ pub fn undrained(conn: &Connection, source: &str, before: Millis) -> Result<i64>
 pub fn waiting_bodies(conn: &Connection, source: &str, most: u32) -> Result<Vec<(i64, Vec<u8>)>> {
     let mut statement = conn.prepare_cached(
         "SELECT r.id, ifnull(r.body, r.id) FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
-         WHERE r.state IN ('PARKED', 'CONFLICT', 'DEAD') AND s.name = ?1 ORDER BY r.id DESC LIMIT ?2",
+         WHERE (r.state = 'PARKED' OR r.state = 'CONFLICT' OR r.state = 'DEAD') AND s.name = ?1 ORDER BY r.id DESC LIMIT ?2",
     )?;
     let ids: Vec<(i64, i64)> =
         statement.query_map(params![source, most], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
@@ -98,12 +98,36 @@ pub fn still_waiting(conn: &Connection, raw_events: &[i64]) -> Result<usize> {
     Ok(waiting)
 }
 
-/// When deliveries of a source came, the newest first: what its silence is judged by.
-pub fn arrivals(conn: &Connection, source: &str, most: u32) -> Result<Vec<Millis>> {
-    let mut statement = conn.prepare_cached(
-        "SELECT r.received_at FROM postonce_raw_events r
-         WHERE r.source = (SELECT id FROM postonce_sources WHERE name = ?1) AND r.origin = 'webhook' ORDER BY r.id DESC LIMIT ?2",
-    )?;
-    let rows = statement.query_map(params![source, most], |r| r.get(0))?;
+/// One raw event, as far as it says when its source was heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The raw event.
+    pub id: i64,
+    /// Its source's name.
+    pub source: String,
+    /// Was it a delivery, and not something that we made or fetched?
+    pub webhook: bool,
+    /// When it came.
+    pub at: Millis,
+}
+
+/// What came after a raw event, the oldest first.
+pub fn arrivals_after(conn: &Connection, id: i64, most: u32) -> Result<Vec<Arrival>> {
+    arrivals(conn, "r.id > ?1 ORDER BY r.id", id, most)
+}
+
+/// What came before a raw event, the newest first.
+pub fn arrivals_before(conn: &Connection, id: i64, most: u32) -> Result<Vec<Arrival>> {
+    arrivals(conn, "r.id < ?1 ORDER BY r.id DESC", id, most)
+}
+
+fn arrivals(conn: &Connection, which: &str, id: i64, most: u32) -> Result<Vec<Arrival>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT r.id, s.name, r.origin = 'webhook', r.received_at FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source
+         WHERE {which} LIMIT ?2"
+    ))?;
+    let rows = statement.query_map(params![id, most], |r| {
+        Ok(Arrival { id: r.get(0)?, source: r.get(1)?, webhook: r.get(2)?, at: r.get(3)? })
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -68,15 +68,17 @@ pub fn trend(conn: &Connection, now: Millis, days: i64) -> Result<Vec<Day>> {
     }
     let mut found: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
     let mut opened: BTreeMap<i64, i64> = BTreeMap::new();
+    // Grouped by what the index holds; the run's day is looked up once a group.
+    let mut day_of = conn.prepare_cached("SELECT day FROM postonce_runs WHERE id = ?1")?;
     let mut statement = conn.prepare_cached(
-        "SELECT ifnull((SELECT day FROM postonce_runs r WHERE r.id = d.first_run), strftime('%Y-%m-%d', d.opened_at / 1000, 'unixepoch')),
-           d.class, d.opened_at / 86400000, count(*) FROM postonce_discrepancies d WHERE d.opened_at >= ?1 GROUP BY 1, 2, 3",
+        "SELECT first_run, class, opened_at / 86400000, count(*) FROM postonce_discrepancies WHERE opened_at >= ?1 GROUP BY 1, 2, 3",
     )?;
     let mut rows = statement.query([first * DAY])?;
     while let Some(r) = rows.next()? {
-        let n: i64 = r.get(3)?;
-        *found.entry(r.get(0)?).or_default().entry(r.get(1)?).or_default() += n;
-        *opened.entry(r.get(2)?).or_default() += n;
+        let (run, opened_on, n): (Option<i64>, i64, i64) = (r.get(0)?, r.get(2)?, r.get(3)?);
+        let day = day_of.query_row([run], |r| r.get(0)).optional()?.unwrap_or_else(|| name(opened_on));
+        *found.entry(day).or_default().entry(r.get(1)?).or_default() += n;
+        *opened.entry(opened_on).or_default() += n;
     }
     let resolved: BTreeMap<i64, i64> = conn
         .prepare_cached(

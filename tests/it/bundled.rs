@@ -2,8 +2,9 @@
 //! whatever the app's code and the app's file are up to.
 
 use crate::harness::{Answer, Folder, SECRET, Setup, eventually, open_db, stripe};
+use base64::Engine as _;
 use postonce::rusqlite::Connection;
-use postonce::{ApplyError, Builder, Post, Postonce, Reply, Source};
+use postonce::{ApplyError, Builder, Outcome, Post, Postonce, Reply, Source, apply_once};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -316,7 +317,8 @@ fn money_that_two_providers_announce_is_credited_once_by_its_operation() {
         )
     };
     is(&send(&postonce, "stripe", &body("evt_1", "pi_1", 300)), 200, "processed");
-    is(&send(&postonce, "other", &body("evt_9", "pi_9", 300)), 200, "processed");
+    let second = is(&send(&postonce, "other", &body("evt_9", "pi_9", 300)), 200, "processed");
+    assert_eq!(app.state(second).1, "no effect: operation order-17 took place with raw event 1");
     assert_eq!(app.credits("cus_1"), 300);
     assert_eq!(app.count("SELECT count(*) FROM postonce_journal"), 2, "each provider's ledger says what it says");
     is(&send(&postonce, "other", &body("evt_10", "pi_10", 301)), 200, "conflict");
@@ -326,6 +328,48 @@ fn money_that_two_providers_announce_is_credited_once_by_its_operation() {
     postonce.stop();
     let offences = postonce::store::check::run(&open_db(&app.file())).unwrap();
     assert!(offences.is_empty(), "{:?}", offences.iter().map(|o| &o.what).collect::<Vec<_>>());
+}
+
+#[test]
+fn money_that_a_person_and_a_provider_announce_is_credited_once_by_its_operation() {
+    let mut app = App::new();
+    let rest = rule(CREDIT) + "operation_key = \"order-{body.data.object.metadata.order}\"\n";
+    let postonce = app.with_rule(&(rest + &rule("INSERT INTO other VALUES (:reference)")));
+    let body = |n: u32| {
+        let order = format!("\"metadata\":{{\"order\":\"{n}\"}},\"customer\"");
+        paid_by(&format!("evt_{n}"), &format!("pi_{n}"), "cus_1", 300).replacen("\"customer\"", &order, 1)
+    };
+    let credit = |tx: &postonce::store::once::Once<'_>| {
+        tx.sql().execute("UPDATE users SET credits = credits + 300 WHERE stripe_id = 'cus_1'", [])?;
+        Ok(Value::from("by ann"))
+    };
+    // By hand first: the webhook posts what the provider will settle, and credits nothing.
+    let by_hand = apply_once(&mut app.db, "operation/default/live/order-1", credit).unwrap();
+    assert_eq!(by_hand, Outcome::Processed(Value::from("by ann")));
+    let id = is(&send(&postonce, "stripe", &body(1)), 200, "processed");
+    assert_eq!(app.credits("cus_1"), 300);
+    let (state, reason) = app.state(id);
+    assert!(state == "DONE" && reason.contains("operation order-1 was done by hand"), "{state} {reason}");
+    assert_eq!(app.count("SELECT count(*) FROM postonce_journal WHERE ref = 'pi_1'"), 1);
+    assert_eq!(app.count("SELECT count(*) FROM other"), 1, "a rule without the key is not concerned");
+
+    // The webhook first: whoever enters it by hand is told, by the library and by plain SQL.
+    is(&send(&postonce, "stripe", &body(2)), 200, "processed");
+    let by_hand = apply_once(&mut app.db, "operation/default/live/order-2", credit).unwrap();
+    assert!(matches!(&by_hand, Outcome::Duplicate(done) if done["entry"] == 2), "{by_hand:?}");
+    let note = |n: u32| {
+        format!(
+            "INSERT INTO postonce_once(key, at, result) VALUES ('operation/default/live/order-{n}', unixepoch() * 1000, '\"by ann\"')"
+        )
+    };
+    assert!(app.db.execute_batch(&note(2)).is_err());
+    assert_eq!(app.credits("cus_1"), 600);
+
+    // In plain SQL first.
+    app.db.execute_batch(&note(3)).unwrap();
+    is(&send(&postonce, "stripe", &body(3)), 200, "processed");
+    assert_eq!(app.credits("cus_1"), 600);
+    postonce.stop();
 }
 
 #[test]
@@ -436,7 +480,7 @@ fn while_the_app_holds_the_lock_senders_get_503_in_time_and_nothing_is_lost() {
     let began = Instant::now();
     let reply = send(&postonce, "stripe", &body);
     // its own wait for the lock, after that of a write that was waiting already
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     is(&reply, 503, "unavailable");
     assert!(reply.headers.iter().any(|(name, _)| *name == "Retry-After"), "{reply:?}");
     app.db.execute_batch("COMMIT").unwrap();
@@ -453,22 +497,28 @@ fn a_reader_of_the_app_that_never_ends_slows_no_answer() {
     let postonce = app.with_rule(&rule(CREDIT));
     let reader = Connection::open(app.file()).unwrap();
     reader.execute_batch("BEGIN; SELECT * FROM users").unwrap();
-    let filler = "x".repeat(400_000);
-    let mut slowest = Duration::ZERO;
-    for n in 0..250 {
+    let mut took = Vec::new();
+    for n in 0..280 {
         // Bodies that do not compress, so that the log grows past every threshold.
-        let noise: String = (0..200_000)
-            .map(|_| char::from(b'!' + (rand::random::<u8>() % 90)))
-            .filter(|c| !"\"\\".contains(*c))
-            .collect();
+        let mut noise = vec![0; 520_000];
+        rand::fill(&mut noise[..]);
+        let noise = base64::engine::general_purpose::STANDARD.encode(noise);
         let body = paid_by(&format!("evt_{n}"), &format!("pi_{n}"), "cus_1", 1);
-        let body =
-            body.replacen("\"customer\"", &format!("\"x\":\"{noise}\",\"y\":\"{}\",\"customer\"", &filler[..10]), 1);
+        let body = body.replacen("\"customer\"", &format!("\"x\":\"{noise}\",\"customer\""), 1);
         let began = Instant::now();
         is(&send(&postonce, "stripe", &body), 200, "processed");
-        slowest = slowest.max(began.elapsed());
+        took.push(began.elapsed());
     }
-    assert!(slowest < Duration::from_secs(2), "an answer took {slowest:?}");
+    // No absolute time: with all of the log held, an answer takes what it took when there was almost none of it.
+    let figures = postonce.shared().store.gate().figures();
+    let pages = figures.wal_pages.load(SeqCst);
+    assert!(pages > 16_000, "readers were never waited for: {pages} pages in the log");
+    let (first, last) = took.split_at_mut(140);
+    first.sort();
+    last.sort();
+    println!("half of the answers took {:?}, with a log of {pages} pages {:?}", first[70], last[70]);
+    assert!(last[70] < first[70] * 4, "half of the answers took {:?}, then {:?}", first[70], last[70]);
+    assert_eq!(figures.lock_timeouts.load(SeqCst), 0);
     drop(reader);
     postonce.stop();
     app.agrees();
@@ -486,4 +536,32 @@ fn over_http_too_an_answer_after_the_effect_tells_the_result() {
     assert_eq!(read(&first)["entry"], read(&again)["entry"]);
     assert_eq!(read(&first)["entry"]["amount"], 700);
     server.stop();
+}
+
+#[test]
+fn what_a_server_does_beside_its_listeners_an_app_gets_too() {
+    let app = App::new();
+    let copies = app.folder.join("copies");
+    let text = format!(
+        "[backup]\ndir = {copies:?}\n[alerts]\ndisk_free_mb = {}\n[[alert]]\nname = \"ops\"\nurl = \"http://127.0.0.1:9/\"\non = [\"disk\"]\n",
+        u32::MAX
+    );
+    let postonce = app.builder().config_text(&app.source("stripe", "")).config_text(&text).open().unwrap();
+    assert!(!copies.exists(), "nothing moves before the start");
+    postonce.start().unwrap();
+    for _ in 0..2 {
+        assert_eq!(send(&postonce, "stripe", &paid_by("evt_1", "pi_1", "cus_1", 100)).status, 200);
+    }
+    assert_eq!(postonce.shared().metrics.acknowledge.reading().iter().sum::<u64>(), 2, "each answer is counted once");
+    let copy = eventually("a scheduled backup", || {
+        let mut names = std::fs::read_dir(&copies).ok()?.flatten().map(|e| e.path());
+        names.find(|path| path.extension().is_some_and(|end| end == "db"))
+    });
+    assert!(postonce::store::check::run(&open_db(&copy)).unwrap().is_empty());
+    eventually("an alert, and its message", || {
+        let told =
+            "SELECT count(*) FROM postonce_alerts a, postonce_outbox o WHERE a.kind = 'disk' AND o.endpoint = 'ops'";
+        (app.count(told) > 0).then_some(())
+    });
+    postonce.stop();
 }

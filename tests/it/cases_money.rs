@@ -346,9 +346,9 @@ fn a_failed_apply_leaves_nothing_behind_is_shown_and_heals_by_itself() {
     assert_eq!(app.messages().len(), 3);
 }
 
-const ADYEN_KEY: &str = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
+pub const ADYEN_KEY: &str = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
 
-fn adyen(items: &[(&str, &str, i64, Value)]) -> String {
+pub fn adyen(items: &[(&str, &str, i64, Value)]) -> String {
     use base64::Engine as _;
     let items = items.iter().map(|(psp, code, value, success)| {
         let text = success.as_str().map_or(success.to_string(), str::to_owned);
@@ -363,7 +363,7 @@ fn adyen(items: &[(&str, &str, i64, Value)]) -> String {
     json!({"live": "true", "notificationItems": items.collect::<Vec<_>>()}).to_string()
 }
 
-fn adyen_server() -> Server {
+pub fn adyen_server() -> Server {
     Setup::config("[[source]]\nname = \"adyen\"\nsecrets = [\"env:K\"]\ntrust_unsigned_fields = true\noptions = { auto_capture = \"true\" }\n")
         .env("K", ADYEN_KEY)
         .start()

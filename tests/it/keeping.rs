@@ -1,6 +1,7 @@
 //! Keeping: copies of the file made, restored and judged; what goes with its time, and what a person has removed.
 
-use crate::harness::{App, Folder, SECRET, Server, Setup, Wire, eventually, open_db, postonce, stripe};
+use crate::cases_money::{ADYEN_KEY, adyen};
+use crate::harness::{APP_SECRET, App, Folder, SECRET, Server, Setup, Wire, eventually, open_db, postonce, stripe};
 use crate::ops::{get, pay, read_open_metrics};
 use postonce::config::Retain;
 use postonce::steps::retain;
@@ -230,6 +231,112 @@ fn what_is_past_its_time_goes_and_keys_journal_and_what_people_need_stay() {
     server.check();
 }
 
+/// The journal with its postings and the provider's clock, without what our own clock says.
+fn books(file: &Path) -> Vec<String> {
+    let db = open_db(file);
+    let mut statement = db
+        .prepare(
+            "SELECT j.kind || ' ' || j.ref || ' ' || ifnull(j.account, '-') || ' ' || ifnull(j.parent, '-') || ' ' || j.amount || j.currency
+               || ' ' || j.occurred_at || ' ' || j.settles || ' ' || b.tenant || '/' || b.provider || '/' || b.mode || ' ' ||
+               (SELECT group_concat(d.code || d.holder || '>' || c.code || c.holder || ':' || p.amount)
+                FROM postonce_postings p JOIN postonce_accounts d ON d.id = p.debit JOIN postonce_accounts c ON c.id = p.credit
+                WHERE p.journal = j.id)
+             FROM postonce_journal j JOIN postonce_books b ON b.id = j.book ORDER BY 1",
+        )
+        .unwrap();
+    statement.query_map([], |r| r.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn an_archive_is_read_back_once_and_gives_the_same_ledger() {
+    let app = App::start();
+    let config = format!(
+        "[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n[[deliver]]\nname = \"app\"\nurl = {:?}\nsecret = \"env:APP\"\n
+         [[source]]\nname = \"adyen\"\nsecrets = [\"env:A\"]\ntrust_unsigned_fields = true\noptions = {{ auto_capture = \"true\" }}\n",
+        app.url()
+    );
+    let server = Setup::config(&config).env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).start();
+    pay(&server, 0, 120);
+    server.send("stripe", &stripe::intent("evt_i", "pi_3", 103)).is(200); // a duplicate of its money
+    server.send("stripe", &stripe::refund("evt_r", "re_1", "pi_5", 50)).is(200);
+    let untrue = [("postonce-body", "report-line")]; // a sender's own word for what it sends
+    server.send_with("stripe", SECRET, stripe::charge("evt_u", "pi_u", 700).as_bytes(), &untrue).is(200);
+    let flag = Value::String("true".into());
+    let batch = adyen(&[("P1", "AUTHORISATION", 100, flag.clone()), ("P2", "AUTHORISATION", 250, flag)]);
+    server.post("/webhooks/adyen", &[], batch.as_bytes()).is(200);
+    server.send("stripe", &stripe::object("evt_n", "product.created", r#"{"id":"prod_1","object":"product"}"#)).is(200);
+    server
+        .send("stripe", &stripe::object("evt_last", "product.created", r#"{"id":"prod_1","object":"product"}"#))
+        .is(200);
+    server.delivered();
+    let told = app.messages().len();
+    server.stop();
+    let before = books(&server.database());
+    assert_eq!(before.len(), 124);
+
+    age(&server.database(), 31);
+    let folder = server.folder.join("archive");
+    let store = Store::open(&server.database(), &Options::default()).unwrap();
+    let rules = Retain { archive: Some(folder.clone()), ..Retain::default() };
+    let pruned = retain::retain(&store, &rules, &|| false).unwrap();
+    assert!(pruned.archived >= 126, "{pruned:?}");
+    store.stop();
+    drop(store);
+
+    let new = server.folder.join("new.db");
+    let import = |config: &str, what: &Path| {
+        let file = server.folder.join("import.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = postonce();
+        command.args(["import", "--json", "--archive"]).arg(what).arg("--config").arg(file).arg("--database").arg(&new);
+        let output = command.env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap_or(-1), text.into_owned())
+    };
+    let (code, text) = import("[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n", &folder);
+    assert!(code == 3 && text.contains("adyen (") && text.contains("nothing was imported"), "{text}");
+    let (code, text) = import(&config, &folder);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(books(&new), before);
+    assert_eq!(check(&new).0, 0);
+    let events = count(&new, "SELECT count(*) FROM postonce_raw_events");
+    let (code, text) = import(&config, &folder);
+    let again: Value = serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{text}: {e}"));
+    assert_eq!((code, again["imported"].as_i64()), (0, Some(0)), "{text}");
+    assert_eq!(books(&new), before);
+    assert_eq!(count(&new, "SELECT count(*) FROM postonce_raw_events"), events);
+    assert_eq!(count(&new, "SELECT count(*) FROM postonce_outbox"), 0, "nobody is told again");
+    assert_eq!(app.messages().len(), told);
+
+    // Beside a server that knows a part of it: only the rest comes.
+    let other = Setup::config(&config).env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).start();
+    pay(&other, 0, 10);
+    other.settled();
+    let archive = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let (code, text) = {
+        let mut command = postonce();
+        command.current_dir(other.folder.join(".")).args(["import", "--config", "test.toml", "--json", "--archive"]);
+        command.arg(&archive).arg("--database").arg(other.database());
+        let output = command.env("S", SECRET).env("A", ADYEN_KEY).env("APP", APP_SECRET).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(books(&other.database()), before);
+    other.check();
+
+    // One that was cut off is refused before anything of it is kept.
+    let bytes = std::fs::read(&archive).unwrap();
+    let cut = server.folder.join("cut.jsonl.zst");
+    std::fs::write(&cut, &bytes[..bytes.len() - 5]).unwrap();
+    std::fs::remove_file(&new).unwrap();
+    let (code, text) = import(&config, &cut);
+    assert!(code == 3 && text.contains("cut.jsonl.zst"), "{text}");
+    assert_eq!(count(&new, "SELECT count(*) FROM postonce_raw_events"), 0);
+}
+
 #[test]
 fn a_batch_keeps_its_bytes_until_its_last_item_may_go() {
     let folder = Folder::new();
@@ -347,88 +454,4 @@ fn erasing_a_person_leaves_money_and_hashes_and_no_word_of_them() {
     let bytes = std::fs::read(server.database()).unwrap();
     let word = b"jane.roe@example.com";
     assert!(!bytes.windows(word.len()).any(|w| w == word), "her address is still in the file");
-}
-
-/// Bytes, rows and a copy of the file go out while deliveries come in: nobody waits for it, nothing is lost.
-#[test]
-fn retention_and_backups_do_not_hold_back_the_answers() {
-    const OLD: i64 = 6_000;
-    const SENDERS: usize = 4;
-    const EACH: usize = 250;
-    let folder = Folder::new();
-    let file = folder.join("x.db");
-    let old = postonce::clock::wall() - 40 * DAY;
-    let store = Store::open(&file, &Options::default()).unwrap();
-    store
-        .write(move |tx| {
-            let source = tx.source("stripe")?;
-            let numbers = format!("WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {OLD})");
-            tx.conn.execute_batch(&format!(
-                "INSERT INTO postonce_raw_events(id, source, origin, received_at, state, ended_at)
-                   {numbers} SELECT id, {source}, 'webhook', {old}, 'IGNORED', {old} FROM n;
-                 INSERT INTO postonce_bodies(id, codec, sha256, headers, body)
-                   {numbers} SELECT id, 0, zeroblob(32), '', randomblob(900) FROM n;"
-            ))?;
-            Ok(())
-        })
-        .unwrap();
-    store.stop();
-    drop(store);
-    let text = format!(
-        "database = {:?}\nlisten = \"127.0.0.1:0\"\n[operator]\nlisten = \"127.0.0.1:0\"\n[[source]]\nname = \"stripe\"\nsecrets = [\"file:{}\"]\n",
-        file.display(),
-        folder.join("secret").display()
-    );
-    std::fs::write(folder.join("secret"), SECRET).unwrap();
-    let loaded = postonce::config::Loaded::parse(text).unwrap();
-    let server = postonce::server::Server::start(&loaded, &Options::default()).unwrap();
-    let shared = server.engine().shared().clone();
-    let (address, copy) = (server.public_addr(), folder.join("copy.db"));
-    let mut took = std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..SENDERS)
-            .map(|sender| {
-                scope.spawn(move || {
-                    let mut wire = Wire::to(address);
-                    let mut took = Vec::with_capacity(EACH);
-                    for n in 0..EACH {
-                        let name = format!("{sender}_{n}");
-                        let body = stripe::charge(&format!("evt_{name}"), &format!("pi_{name}"), 100);
-                        let headers = crate::harness::sign("stripe", SECRET, body.as_bytes(), &[]);
-                        let began = std::time::Instant::now();
-                        wire.post("/webhooks/stripe", &headers, body.as_bytes()).is(200);
-                        took.push(began.elapsed());
-                    }
-                    took
-                })
-            })
-            .collect();
-        let pruning = scope.spawn(|| retain::retain(&shared.store, &Retain::default(), &|| false).unwrap());
-        let backup = scope.spawn(|| {
-            postonce::store::backup::backup(&file, &copy, std::time::Duration::from_millis(2), &mut |_, _| {}).unwrap()
-        });
-        let took: Vec<_> = senders.into_iter().flat_map(|s| s.join().unwrap()).collect();
-        backup.join().unwrap();
-        assert_eq!(pruning.join().unwrap().events as i64, OLD);
-        took
-    });
-    took.sort();
-    let (p50, p99) = (took[took.len() / 2], took[took.len() * 99 / 100]);
-    eprintln!("answers while pruning and copying: p50 {p50:?}, p99 {p99:?}");
-    assert!(p99 < std::time::Duration::from_millis(500), "p99 of the answers: {p99:?}");
-    eventually("all are applied", || {
-        let sql = "SELECT count(*) FROM postonce_journal";
-        let count: i64 = shared.store.read(|conn| Ok(conn.query_row(sql, [], |r| r.get(0))?)).unwrap();
-        (count == (SENDERS * EACH) as i64).then_some(())
-    });
-    drop(shared);
-    server.stop();
-    for file in [&file, &copy] {
-        let (code, text) = check(file);
-        assert_eq!(code, 0, "{text}");
-    }
-    assert_eq!(
-        count(&file, "PRAGMA freelist_count") * 5 / 4 / count(&file, "PRAGMA page_count"),
-        0,
-        "the file was not given back"
-    );
 }

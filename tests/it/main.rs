@@ -8,12 +8,14 @@ mod api;
 mod bank;
 mod beside;
 mod bundled;
+mod busy;
 mod cases;
 mod cases_money;
 mod cases_store;
 mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
+#[path = "../harness/mod.rs"]
 mod harness;
 mod inside;
 mod keeping;
@@ -22,6 +24,7 @@ mod million;
 mod month;
 mod operator;
 mod ops;
+mod pages;
 mod plans;
 mod power;
 mod providers;

@@ -131,7 +131,7 @@ fn a_million_lines_against_a_million_entries() {
                 kept.unwrap();
                 waits.lock().unwrap().push(sent.elapsed());
             });
-            engine_of.store.gate().keep(Intake { raw, done });
+            engine_of.store.gate().keep(Intake { raw, since: std::time::Instant::now(), done });
         }
     });
 

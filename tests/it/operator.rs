@@ -17,7 +17,7 @@ fn guarded() -> Server {
 }
 
 /// A request with these header lines; Host is that of the listener unless they name one.
-fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut text = format!("{method} {path} HTTP/1.1\r\n");
     if !headers.iter().any(|(name, _)| *name == "Host") {
         text.push_str(&format!("Host: {}\r\n", server.operator));
@@ -44,7 +44,7 @@ fn bearer(token: &str) -> String {
 }
 
 /// Changes by JSON, as a program would.
-fn change(server: &Server, path: &str, body: &str) -> Answer {
+pub fn change(server: &Server, path: &str, body: &str) -> Answer {
     ask(server, "POST", path, &[("Content-Type", "application/json")], body)
 }
 

@@ -4,7 +4,7 @@ use crate::harness::{APP_SECRET, App, Folder, SECRET, Server, Setup, Wire, event
 use postonce::alerts::{Firing, Recipient, Watch};
 use postonce::config::{AlertFormat, AlertRules};
 use postonce::engine::{Engine, Parts};
-use postonce::store::Options;
+use postonce::store::{Options, Store};
 use rusqlite::Connection;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -127,6 +127,46 @@ fn metrics_are_valid_open_metrics_and_count_what_happened() {
 }
 
 #[test]
+fn the_dashboard_and_the_rules_ask_for_metrics_that_are_there() {
+    let config = "[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n[backup]\ndir = \"copies\"\n";
+    let server = Setup::config(config).env("S", SECRET).start();
+    server.send_with("stripe", "whsec_other", b"{}", &[]).is(401);
+    let samples = eventually("a backup", || {
+        let samples = read_open_metrics(&get(&server, "/metrics").body).unwrap();
+        samples.contains_key("postonce_last_backup_timestamp_seconds").then_some(samples)
+    });
+    let there: Vec<&str> = samples.keys().map(|name| name.split('{').next().unwrap()).collect();
+    for file in ["grafana-dashboard.json", "prometheus-rules.yml"] {
+        let text = std::fs::read_to_string(format!("{}/examples/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        // Every query, and every label it groups or selects by.
+        let queries: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().trim_start_matches('"').strip_prefix("expr")).collect();
+        assert!(queries.len() > 10, "{file}");
+        let mut names = std::collections::BTreeSet::new();
+        for query in queries {
+            let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            names.extend(words.filter(|word| word.starts_with("postonce_")));
+        }
+        for name in names {
+            assert!(there.contains(&name), "{file} asks for {name}, which is not there");
+        }
+    }
+    // The same figures for a scraper that wants the older text.
+    let mut wire = Wire::to(server.operator);
+    let asked = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n";
+    wire.write(asked.as_bytes()).unwrap();
+    let plain = wire.answer().unwrap().is(200);
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(plain.body.contains("# TYPE postonce_requests_total counter\n"), "{}", plain.body);
+    assert!(plain.body.contains("# HELP postonce_lock_wait_seconds_total Time"), "{}", plain.body);
+    assert!(!plain.body.contains("# EOF") && !plain.body.contains("# UNIT"), "{}", plain.body);
+    for (n, line) in plain.body.lines().enumerate() {
+        let name = line.split([' ', '{']).next().unwrap();
+        assert!(line.starts_with("# ") || there.contains(&name), "line {n}: {line}");
+    }
+}
+
+#[test]
 fn a_server_whose_disk_is_nearly_full_is_alive_and_not_ready() {
     let config = format!(
         "[[source]]\nname = \"stripe\"\nsecrets = [\"env:S\"]\n[alerts]\ndisk_free_mb = {}\n",
@@ -234,6 +274,37 @@ fn what_is_raised_by_hand_is_an_alert_until_it_is_cleared() {
     assert_eq!((firing.len(), firing[0].kind, firing[0].subject.as_str()), (1, "invalid_run", "stripe"));
     shared.clear("invalid_run", "stripe");
     assert_eq!(watch.look(shared, &rules).unwrap(), []);
+    engine.stop();
+}
+
+#[test]
+fn an_event_that_is_parked_for_too_long_is_an_alert() {
+    let folder = Folder::new();
+    let engine = engine(&folder.join("x.db"));
+    let shared = engine.shared();
+    let hours = |n: i64| postonce::clock::wall() - n * 3_600_000;
+    let times = [(hours(30), "PARKED"), (hours(29), "PARKED"), (hours(28), "DONE"), (hours(2), "PARKED")];
+    shared
+        .store
+        .write(move |tx| {
+            let source = tx.source("stripe")?;
+            for (at, state) in times {
+                tx.conn.execute(
+                    "INSERT INTO postonce_raw_events(source, origin, received_at, state, ended_at, reason) VALUES (?1, 'webhook', ?2, ?3, ?2, 'no reference')",
+                    rusqlite::params![source, at, state],
+                )?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let mut watch = Watch::begin();
+    let rules = AlertRules { disk_free_mb: 0, ..AlertRules::default() };
+    let parked = |firing: Vec<Firing>| firing.into_iter().filter(|f| f.kind == "parked").collect::<Vec<_>>();
+    let firing = parked(watch.look(shared, &rules).unwrap());
+    assert_eq!((firing.len(), firing[0].subject.as_str(), firing[0].count), (1, "stripe", 2), "{firing:?}");
+    assert!(firing[0].what.contains("the newest is 2 (no reference)"), "{firing:?}");
+    let patient = AlertRules { parked_h: 31, ..rules };
+    assert_eq!(parked(watch.look(shared, &patient).unwrap()), []);
     engine.stop();
 }
 
@@ -458,6 +529,18 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
     let fail = lines.iter().find(|l| l["verdict"] == "fail").unwrap();
     assert!(fail["what"].as_str().unwrap().contains("NOT_SET") && fail["try"].is_string(), "{fail}");
     assert!(lines.iter().all(|l| l["verdict"] != "ok"), "quiet shows what is not well only");
+    // An app with an old SQLite on the same file: the version of whoever grew it stands at byte 96.
+    let db = folder.join("x.db");
+    Store::open(&db, &Options::default()).unwrap().stop();
+    let old = |lines: &[Value]| {
+        lines.iter().any(|l| l["verdict"] == "warn" && l["what"].as_str().unwrap().contains("SQLite 3.40.1"))
+    };
+    assert!(!old(&doctor(good, &["--offline"]).1));
+    let mut bytes = std::fs::read(&db).unwrap();
+    bytes[96..100].copy_from_slice(&3_040_001_u32.to_be_bytes());
+    std::fs::write(&db, bytes).unwrap();
+    let (code, lines) = doctor(good, &["--offline"]);
+    assert!(code == 0 && old(&lines), "{lines:?}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, lines) = doctor(&format!("{good}api_base = \"http://{nobody}\"\n"), &[]);
     assert_eq!(code, 1, "{lines:?}");
@@ -466,6 +549,32 @@ fn doctor_says_what_is_wrong_and_what_to_do() {
             .iter()
             .any(|l| l["verdict"] == "fail" && l["about"].as_str().unwrap().starts_with("API of source stripe"))
     );
+}
+
+/// The reference of the configuration, with everything in it that is only an example, is a configuration.
+#[test]
+fn everything_that_the_example_configuration_shows_can_be_set() {
+    let text = include_str!("../../examples/postonce.toml");
+    let setting = |line: &str| {
+        let text = line.strip_prefix("# ")?;
+        let key = text.split(' ').next().unwrap_or_default();
+        let is_key = key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        let starts = |with: &str| text.split(" = ").nth(1).is_some_and(|value| value.starts_with(with));
+        let is_value = ["\"", "[", "true", "false"].iter().any(|with| starts(with))
+            || text.split(" = ").nth(1).is_some_and(|value| value.starts_with(|c: char| c.is_ascii_digit()));
+        let table = text.starts_with('[') && text.ends_with(']');
+        ((is_key && is_value) || table).then(|| text.to_owned())
+    };
+    let whole: Vec<String> = text.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned())).collect();
+    let whole = whole.join("\n");
+    let keys =
+        ["operation_key", "silent_after_h", "archive", "keep_months", "parked_h", "rate_limit", "html", "password"];
+    for key in keys {
+        assert!(whole.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key} is not shown");
+    }
+    if let Err(faults) = postonce::config::Loaded::parse(whole) {
+        panic!("{}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    }
 }
 
 #[test]
@@ -481,6 +590,8 @@ fn completions_and_the_manual_page_name_every_command() {
         .filter_map(|l| l.split_whitespace().next())
         .collect();
     assert!(commands.contains(&"backup") && commands.len() > 15, "{commands:?}");
+    assert_eq!(run(&["help", "replay"]), run(&["replay", "--help"]));
+    assert_eq!(run(&["help"]), help);
     let (man, bash) = (run(&["man"]), run(&["completions", "bash"]));
     for command in commands {
         assert!(bash.contains(command), "{command} is not completed");

@@ -81,10 +81,13 @@ const SAMPLES: &[Sample] = &[
     Sample { provider: "paystack", list: "transactions", page: 5, settings: "", account: "", window: DAY, gives: true },
 ];
 
+/// One answer of a list: path, query, body, headers.
+type Page = (String, BTreeMap<String, String>, Vec<u8>, Vec<(String, String)>);
+
 /// A provider's API: the sample pages, and each of their objects on its own.
 struct Api {
     provider: &'static str,
-    pages: Vec<(String, BTreeMap<String, String>, Vec<u8>, Vec<(String, String)>)>,
+    pages: Vec<Page>,
     /// Answers by path, one after the other; the last stays.
     extra: BTreeMap<String, Vec<String>>,
     /// Answer everything with this status.

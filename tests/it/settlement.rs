@@ -1,6 +1,7 @@
 //! Settlement: the provider's own word against the ledger, through the real binary and a fake provider over HTTP.
 
 use crate::harness::{Folder, SECRET, Server, Setup, postonce};
+use crate::operator::{ask, change};
 use postonce::providers::{Catalog, SampleFields};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -357,6 +358,118 @@ fn a_server_settles_every_day_by_itself_and_asks_for_what_it_slept_through() {
     for _ in 0..2 {
         let (code, run) = settle(&server, &["reconcile", "run", "--window", "2026-01-05"]);
         assert_eq!((code, run["state"].as_str()), (0, Some("COMPLETED")), "{run}");
+    }
+    server.check();
+}
+
+#[test]
+fn what_is_missing_is_fetched_again_when_a_person_asks_and_posted_once() {
+    let provider = Provider::start();
+    let server = setup(&config(&provider.base)).start();
+    let (start, day) = yesterday();
+    for n in 0..4 {
+        provider.has(n, start + n as i64 * 1000, 900, 0);
+        if n > 1 {
+            server.send("stripe", &webhook(n, start + n as i64 * 1000, 900));
+        }
+    }
+    let kept: Vec<Value> = {
+        let charges = &mut provider.shelf.lock().unwrap().charges;
+        (0..2).map(|n| charges.remove(&format!("ch_{n:05}")).unwrap()).collect()
+    };
+    server.settled();
+    let (code, run) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, run["buckets"].clone()), (1, json!({"matched": 2, "missing_ours": 2})), "{run}");
+    let open = server.list(&["discrepancies", "list"]);
+    let ids: Vec<String> = open.iter().map(|d| d["id"].to_string()).collect();
+    assert!(open.iter().all(|d| d["class"] == "MISSING_OURS" && d["state"] == "OPEN"), "{open:?}");
+
+    // Still nothing: the log and the audit say that somebody asked.
+    let api = |id: &str, body: &str| change(&server, &format!("/api/v1/discrepancies/{id}/fetch"), body);
+    api(&ids[0], "{}").is(400);
+    api("999", r#"{"note": "x"}"#).is(404);
+    let asked: Value = serde_json::from_str(&api(&ids[0], r#"{"note": "they say it is there"}"#).is(200).body).unwrap();
+    assert_eq!((&asked["state"], &asked["event"]), (&json!("OPEN"), &Value::Null), "{asked}");
+    assert_eq!(
+        server.count("SELECT count(*) FROM postonce_audit WHERE what = 'fetch' AND note = 'they say it is there'"),
+        1
+    );
+    assert_eq!(server.count("SELECT count(*) FROM postonce_raw_events WHERE origin <> 'webhook'"), 0);
+
+    // The provider has them now: one by the API, one by the page.
+    let mut kept = kept.into_iter();
+    for n in 0..2 {
+        provider.shelf.lock().unwrap().charges.insert(format!("ch_{n:05}"), kept.next().unwrap());
+    }
+    let asked: Value = serde_json::from_str(&api(&ids[0], r#"{"note": "again"}"#).is(200).body).unwrap();
+    assert_eq!((&asked["state"], asked["event"].is_i64()), (&json!("RESOLVED"), true), "{asked}");
+    api(&ids[0], r#"{"note": "and again"}"#).is(409);
+    let page = format!("/settlement/discrepancies/{}", ids[1]);
+    let form = ask(&server, "GET", &page, &[], "").is(200);
+    let cookie = form.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let form = form.body;
+    assert!(form.contains(&format!("action=\"{page}/fetch\"")), "{form}");
+    let csrf = form.split("name=\"csrf\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let headers = [("Content-Type", "application/x-www-form-urlencoded"), ("Cookie", cookie.as_str())];
+    ask(&server, "POST", &format!("{page}/fetch"), &headers, "note=now").is(403);
+    ask(&server, "POST", &format!("{page}/fetch"), &headers, &format!("csrf={csrf}&note=now")).is(303);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_discrepancies WHERE resolution = 'AUTO_FETCHED'"), 2);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 4);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_audit WHERE what = 'fetch'"), 3);
+    // Its webhook after all: known.
+    server.send("stripe", &webhook(0, start, 900));
+    server.settled();
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 4);
+    assert_eq!(settle(&server, &["discrepancies", "fetch", &ids[0], "--note", "x", "--by", "mira"]).0, 3);
+    let (code, run) = settle(&server, &["reconcile", "run", "--window", &day]);
+    assert_eq!((code, run["buckets"].clone()), (0, json!({"matched": 4})), "{run}");
+    server.check();
+}
+
+#[test]
+fn the_command_line_fetches_what_is_missing_beside_a_server() {
+    let provider = Provider::start();
+    let server = setup(&config(&provider.base)).start();
+    let (start, day) = yesterday();
+    provider.has(0, start, 900, 0);
+    let charge = provider.shelf.lock().unwrap().charges.remove("ch_00000").unwrap();
+    assert_eq!(settle(&server, &["reconcile", "run", "--window", &day]).0, 1);
+    let id = server.list(&["discrepancies", "list"])[0]["id"].to_string();
+    let fetch = || settle(&server, &["discrepancies", "fetch", &id, "--note", "asked them", "--by", "mira"]);
+    assert_eq!(fetch().0, 1);
+    provider.shelf.lock().unwrap().charges.insert("ch_00000".into(), charge);
+    let (code, asked) = fetch();
+    assert_eq!((code, &asked["state"]), (0, &json!("RESOLVED")), "{asked}");
+    assert_eq!(server.count("SELECT count(*) FROM postonce_audit WHERE what = 'fetch' AND who = 'mira'"), 2);
+    assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 1);
+}
+
+/// The provider's days are those of its zone, on the days too that have an hour less or more.
+#[test]
+fn a_day_of_twenty_three_hours_and_one_of_twenty_five_are_compared_whole() {
+    let text = config("http://127.0.0.1:9").replace("enabled = false", "enabled = false\nzone = \"Europe/Berlin\"");
+    let server = setup(&text).start();
+    const HOUR: i64 = 3_600_000;
+    for (day, start, hours) in [("2026-03-29", "2026-03-28T23:00:00Z", 23), ("2026-10-25", "2026-10-24T22:00:00Z", 25)]
+    {
+        let start = start.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        let mut report = "balance_transaction_id,created_utc,available_on_utc,currency,gross,fee,net,reporting_category,source_id,charge_id,payment_intent_id\n".to_owned();
+        // The last of the day before and the first of the day after are no part of it.
+        for hour in -1..=hours {
+            let at = start + hour * HOUR + HOUR / 2;
+            let n = (start / HOUR + hour) as usize;
+            server.send("stripe", &webhook(n, at, 1000)).is(200);
+            if (0..hours).contains(&hour) {
+                let at = postonce::clock::rfc3339(at).replace('T', " ").replace('Z', "");
+                report += &format!("txn_{n:05},{at},{at},eur,10.00,0.00,10.00,charge,ch_{n:05},,pi_{n:05}\n");
+            }
+        }
+        server.settled();
+        let file = server.folder.join(day);
+        std::fs::write(&file, report).unwrap();
+        let (code, run) = settle(&server, &["reconcile", "run", "--window", day, "--report", file.to_str().unwrap()]);
+        assert_eq!((code, run["state"].as_str(), run["day"].as_str()), (0, Some("COMPLETED"), Some(day)), "{run}");
+        assert_eq!((run["lines"].as_i64(), &run["buckets"]), (Some(hours), &json!({"matched": hours})), "{run}");
     }
     server.check();
 }

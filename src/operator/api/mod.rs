@@ -224,6 +224,13 @@ pub(super) fn runs(ask: &Ask) -> Outcome {
     list(&ask.app.shared().store.look(|conn| settlement::runs(conn, before, limit))?)
 }
 
+/// One run with what did not match, at most two hundred items.
+pub(super) fn run(ask: &Ask) -> Outcome {
+    ask.only(&[])?;
+    let (run, _, items) = pages::settlement::whole_run(ask)?;
+    json(&object!({ "run": run, "items": items }))
+}
+
 /// Discrepancies.
 pub(super) fn discrepancies(ask: &Ask) -> Outcome {
     ask.only(&["show", "cursor", "limit"])?;
@@ -261,6 +268,14 @@ pub(super) fn assign(ask: &Ask) -> Outcome {
     pages::settlement::whole(ask)?;
     act::assign(ask, id, &pages::settlement::assignee(ask)?, &needed_note(ask)?)?;
     json(&object!({ "assigned": id }))
+}
+
+/// Asks the provider again for what a discrepancy says is missing here.
+pub(super) fn fetch(ask: &Ask) -> Outcome {
+    fields(ask, &["note"])?;
+    let id = ask.id()?;
+    pages::settlement::whole(ask)?;
+    json(&act::fetch_again(ask, id, &needed_note(ask)?)?)
 }
 
 /// Sources.

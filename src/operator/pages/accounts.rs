@@ -9,6 +9,7 @@ use crate::operator::layout::{
 };
 use crate::store::books::{self, AccountQuery, AccountRow, AsOf, Clock, CodeRow, EntryQuery};
 use maud::{Markup, html};
+use std::collections::BTreeMap;
 
 /// The parameters of a list of accounts, on the page and in the API.
 pub(in crate::operator) const PARAMETERS: [&str; 6] = ["holder", "code", "as_of", "clock", "cursor", "limit"];
@@ -80,7 +81,7 @@ fn code_table(codes: &[CodeRow]) -> Markup {
                     @if row.customers == 0 { a href={ "/ledger/accounts/" (account.id) } { (account.code) } }
                     @else {
                         a href=(href("/ledger/accounts", &[("code", &account.code)])) { (account.code) }
-                        span.soft { @if row.more { "the first " } (number(row.customers)) @if row.customers == 1 { " customer" } @else { " customers" } }
+                        span.soft { @if row.more { "more than " } (number(row.customers)) @if row.customers == 1 { " customer" } @else { " customers" } }
                     }
                 },
                 whose(account),
@@ -98,6 +99,21 @@ fn code_table(codes: &[CodeRow]) -> Markup {
     )
 }
 
+/// What the providers hold for us, in a sentence: live money only.
+fn held(codes: &[CodeRow]) -> String {
+    let mut held: BTreeMap<&str, i64> = BTreeMap::new();
+    for row in codes.iter().filter(|row| row.account.code == "clearing" && row.account.mode == "live") {
+        *held.entry(&row.account.currency).or_default() += row.account.balance;
+    }
+    held.retain(|_, balance| *balance != 0);
+    let held: Vec<String> = held.into_iter().map(|(currency, balance)| money_text(balance, currency)).collect();
+    match held.split_last() {
+        None => "The providers hold nothing for us.".into(),
+        Some((only, [])) => format!("The providers hold {only} for us."),
+        Some((last, others)) => format!("The providers hold {} and {last} for us.", others.join(", ")),
+    }
+}
+
 /// The page of accounts.
 pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
     let query = query(ask)?;
@@ -111,6 +127,7 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
     })?;
     let clocks = [("occurred".to_owned(), "the provider's".to_owned())];
     let content = html! {
+        @if overview && !codes.is_empty() { p.answer { (held(&codes)) } }
         (tabs("/ledger/accounts"))
         form.filter role="search" aria-label="Find accounts" {
             (text_field(ask, "holder", "Customer", "cus_…"))

@@ -3,7 +3,7 @@
 use super::{entry_link, event_link};
 use crate::operator::answer::Outcome;
 use crate::operator::ask::Ask;
-use crate::operator::layout::{empty, instant, page, pager, table};
+use crate::operator::layout::{empty, instant, page, pager, since, table, text_field};
 use crate::store::audit;
 use crate::store::search::Page;
 use maud::{Markup, html};
@@ -45,8 +45,15 @@ pub(in crate::operator) fn list(ask: &Ask) -> Outcome {
             ]
         })
         .collect();
+    let asked = ask.query.iter().any(|(_, value)| !value.is_empty());
     let content = html! {
-        @if found.rows.is_empty() { (empty("Nobody has changed anything.", html! { p { "Each replay, requeue and correction is written here, in the commit of the change itself. It cannot be altered afterwards." } })) }
+        @if let Some(newest) = found.rows.first().filter(|_| !asked) { p.answer { "The newest change was made " (since(newest.at)) " by " (newest.who) "." } }
+        form.filter role="search" aria-label="Find changes" {
+            (text_field(ask, "target", "To what", "event 12, entry 7, discrepancy 3"))
+            button { "Find" }
+        }
+        @if found.rows.is_empty() && asked { (empty("Nobody has changed that.", html! { p { a href="/audit" { "Show all changes" } } })) }
+        @else if found.rows.is_empty() { (empty("Nobody has changed anything.", html! { p { "Each replay, requeue and correction is written here, in the commit of the change itself. It cannot be altered afterwards." } })) }
         @else { (table("Newest first", &["When", "Who", "What", "To what", "Note"], rows)) }
         (pager(ask, &found))
     };

@@ -3,6 +3,7 @@
 use crate::clock::{as_rfc3339, steady};
 use crate::edge::Response;
 use crate::event::Millis;
+use crate::metrics as figures;
 use crate::operator::act;
 use crate::operator::answer::{Failure, Outcome, html as answer, see};
 use crate::operator::ask::Ask;
@@ -30,10 +31,15 @@ pub(in crate::operator) fn ready(ask: &Ask) -> Outcome {
     })
 }
 
-/// The figures, in the OpenMetrics format.
+/// The figures, in the OpenMetrics format unless the scraper asks for other text only.
 pub(in crate::operator) fn metrics(ask: &Ask) -> Outcome {
-    let text = crate::metrics::render(ask.app.shared())?;
-    Ok(Response::new(200).with_header("Content-Type", crate::metrics::CONTENT_TYPE).with_body(text.into_bytes()))
+    let text = figures::render(ask.app.shared())?;
+    let asked = ask.head.headers.get_str("accept").unwrap_or_default();
+    let (kind, text) = match asked.contains("text/plain") && !asked.contains("application/openmetrics-text") {
+        true => (figures::PLAIN, figures::plain(&text)),
+        false => (figures::CONTENT_TYPE, text),
+    };
+    Ok(Response::new(200).with_header("Content-Type", kind).with_body(text.into_bytes()))
 }
 
 /// How it stands: the shape of `/api/v1/health`.

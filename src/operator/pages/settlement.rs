@@ -10,6 +10,7 @@ use crate::operator::layout::{
     code, csrf, empty, href, instant, money_text, number, page as framed, pager, since, state, table,
 };
 use crate::store::books;
+use crate::store::settlement::runs::{self, ItemLine, RunFilter, RunLine};
 use crate::store::settlement_view::{self as view, Day, DiscrepancyRow, LineRow, LogRow, Open, RunRow};
 use maud::{Markup, html};
 
@@ -88,7 +89,7 @@ fn run_rows(runs: &[RunRow]) -> Markup {
                 .map(|(bucket, n)| format!("{} {}", number(*n), bucket.replace('_', " ")))
                 .collect();
             vec![
-                html! { (run.day) },
+                html! { a href={ "/settlement/runs/" (run.id) } { (run.day) } },
                 html! { (run.provider) " " (run.report) @if run.mode == "test" { " (test)" } span.soft { (run.tenant) } },
                 html! { (state(&run.state)) @if let Some(reason) = &run.reason { span.soft { (reason) } } },
                 html! { (counted.join(", ")) @if run.repaired > 0 { span.soft { (run.repaired) " fetched and posted" } } },
@@ -145,6 +146,104 @@ pub(in crate::operator) fn page(ask: &Ask) -> Outcome {
         }
     };
     Ok(framed(ask, "Settlement", "/settlement", what, content))
+}
+
+/// What a bucket means, and whether a person is needed.
+fn bucket(word: &str) -> (&'static str, bool) {
+    match word {
+        "matched" => ("on both sides, and equal", false),
+        "missing_ours" => ("in their report and not here: fetched and posted", true),
+        "parked_ours" => ("in their report; here it waits for a person", true),
+        "pending_theirs" => ("in their report, and not succeeded yet: looked at again", false),
+        "in_transit" => ("here, and too young for their report: looked at again", false),
+        "missing_theirs" => ("here, and not in their report", true),
+        "amount_differs" => ("on both sides with different amounts", true),
+        "currency_differs" => ("on both sides in different currencies", true),
+        "fee_differs" => ("on both sides with different fees", true),
+        "not_comparable" => ("their report holds only the settled currency", false),
+        "duplicate_theirs" => ("twice in their report", true),
+        "duplicate_ours" => ("twice here", true),
+        "provider_only" => ("of a kind that no webhook announces: posted from the report", false),
+        "not_ours" => ("another integration's money in the same account", false),
+        _ => ("", false),
+    }
+}
+
+/// A run with what did not match.
+pub(in crate::operator) fn whole_run(ask: &Ask) -> Result<(RunRow, RunLine, Vec<ItemLine>), Failure> {
+    const ITEMS: u32 = 200;
+    let id = ask.id()?;
+    let found = ask.app.shared().store.look(|conn| {
+        let filter = RunFilter { id: Some(id), limit: Some(1), ..RunFilter::default() };
+        let row = view::runs(conn, Some(id.saturating_add(1)), 1)?.rows.pop().filter(|row| row.id == id);
+        let (Some(row), Some(run)) = (row, runs::list(conn, &filter)?.pop()) else { return Ok(None) };
+        Ok(Some((row, run, runs::items(conn, id, ITEMS)?)))
+    })?;
+    found.ok_or_else(|| Failure::absent(format!("run {id}")))
+}
+
+/// The page of one run.
+pub(in crate::operator) fn run(ask: &Ask) -> Outcome {
+    ask.only(&[])?;
+    let (_, run, items) = whole_run(ask)?;
+    let matched = run.buckets.get("matched").copied().unwrap_or(0);
+    let needed: i64 = run.buckets.iter().filter(|(word, _)| bucket(word).1).map(|(_, n)| n).sum();
+    let counted = run
+        .buckets
+        .iter()
+        .map(|(word, n)| {
+            let (what, _) = bucket(word);
+            vec![html! { (word.replace('_', " ")) }, html! { (number(*n)) }, html! { (what) }]
+        })
+        .collect();
+    let listed = items
+        .iter()
+        .map(|item| {
+            let money = |amount: Option<i64>| match (amount, &item.currency) {
+                (Some(amount), Some(currency)) => money_text(amount, currency),
+                _ => "nothing".into(),
+            };
+            vec![
+                html! { (item.bucket.replace('_', " ")) span.soft { (item.kind) } },
+                code(&item.reference),
+                html! { @if let Some(entry) = item.entry { (entry_link(entry)) " " } (money(item.our_amount)) },
+                html! { @if let Some(place) = item.place { "line " (place) " " } (money(item.their_amount)) },
+                html! { @if let Some(at) = &item.occurred_at { (crate::operator::layout::instant_of(at)) } },
+            ]
+        })
+        .collect();
+    let content = html! {
+        p.answer {
+            @match run.state.as_str() {
+                "COMPLETED" => { (number(matched)) " of " (number(run.lines.unwrap_or(0))) " lines match" @if needed > 0 { "; " (number(needed)) " did not when they were compared" } "." },
+                "RUNNING" => "It is being compared.",
+                _ => "Nothing was compared.",
+            }
+        }
+        p { (state(&run.state)) @if let Some(reason) = &run.reason { " " (reason) } }
+        dl.facts {
+            dt { "Report" } dd { (run.provider) " " (run.report_name) ", " (run.tenant) @if run.mode == "test" { " (test)" } }
+            dt { "Window" } dd { (crate::operator::layout::instant_of(&run.window_start)) " to " (crate::operator::layout::instant_of(&run.window_end)) @if run.again { ", and everything that was open" } }
+            dt { "Made" } dd { (crate::operator::layout::instant_of(&run.started_at)) }
+            @if let (Some(lines), Some(ours)) = (run.lines, run.ours) { dt { "Compared" } dd { (number(lines)) " lines, " (number(ours)) " entries of ours" } }
+            @if run.repaired > 0 { dt { "Fetched" } dd { (number(run.repaired)) " were missing here, and were sent through the same path" } }
+            @if run.posted > 0 { dt { "Posted" } dd { (number(run.posted)) " that no webhook announces" } }
+            @for (currency, apart) in run.control_diff.as_object().into_iter().flatten() {
+                @if let Some(apart) = apart.as_i64() { dt { "Their total" } dd { (money_text(apart, currency)) " apart from their lines" } }
+            }
+        }
+        @if !run.buckets.is_empty() { (table("Each line and each entry is in one bucket", &["Bucket", "#How many", "Meaning"], counted)) }
+        @if !items.is_empty() { (table("What did not match; the first two hundred", &["What", "Reference", "#Ours", "#Theirs", "Happened"], listed)) }
+        p { a href="/settlement?show=runs" { "All runs" } " · " a href="/settlement?show=open" { "What is open now" } }
+    };
+    let title = format!("Run {} for {}", run.id, run.day);
+    Ok(framed(
+        ask,
+        &title,
+        "/settlement",
+        "One comparison of the provider's report with our ledger, as it was found.",
+        content,
+    ))
 }
 
 /// One discrepancy with all that belongs to it.
@@ -223,7 +322,14 @@ fn ways_out(ask: &Ask, row: &DiscrepancyRow) -> Markup {
         ul {
             @if let Some(event) = row.raw_event { li { "Look at " a href={ "/events/" (event) } { "event " (event) } ", which was parked or fetched for it: a replay posts it." } }
             @if let Some(entry) = row.entry { li { "Is our entry wrong? See " a href={ "/ledger/entries/" (entry) } { "entry " (entry) } ", and take it back there with a note." } }
-            @if row.class == "MISSING_OURS" { li { "The next run fetches it again; ours for the day: " code { "postonce reconcile" } "." } }
+        }
+        @if row.class == "MISSING_OURS" {
+            form.note method="post" action={ "/settlement/discrepancies/" (row.id) "/fetch" } {
+                (csrf(&ask.who))
+                p { "Ask the provider for it once more: what it gives goes through the same path as its webhook, and can be posted once only." }
+                label { span { "Why now? For the log" } input type="text" name="note" required maxlength="2000"; }
+                button { "Fetch it again" }
+            }
         }
         form.note method="post" action={ "/settlement/discrepancies/" (row.id) "/resolve" } {
             (csrf(&ask.who))
@@ -254,6 +360,18 @@ pub(in crate::operator) fn resolve(ask: &Ask) -> Outcome {
     act::resolve(ask, id, resolution(ask)?, &ask.note()?)?;
     ask.app.access.tell(ask.head, &format!("Discrepancy {id} is resolved"));
     Ok(see("/settlement"))
+}
+
+/// Asks the provider again.
+pub(in crate::operator) fn fetch(ask: &Ask) -> Outcome {
+    let id = ask.id()?;
+    let note = ask.note()?;
+    if note.is_empty() {
+        return Err(Failure::malformed("note says why"));
+    }
+    let asked = act::fetch_again(ask, id, &note)?;
+    ask.app.access.tell(ask.head, &format!("Discrepancy {id} is {}: {}", asked.state.to_lowercase(), asked.what));
+    Ok(see(&format!("/settlement/discrepancies/{id}")))
 }
 
 /// How a person may end one: the word of forms and API, and that of the table.

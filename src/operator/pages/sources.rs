@@ -3,11 +3,11 @@
 use super::event_link;
 use crate::clock::{as_rfc3339_or_null, wall};
 use crate::config::SecretConfig;
+use crate::engine::silence_of;
 use crate::event::Millis;
 use crate::operator::answer::{Failure, Outcome};
 use crate::operator::ask::Ask;
 use crate::operator::layout::{code, duration, empty, instant, number, since, state, table};
-use crate::store::overview;
 use maud::{Markup, html};
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub(in crate::operator) struct SourceView {
     pub last_event: Option<i64>,
     #[serde(serialize_with = "as_rfc3339_or_null")]
     pub last_at: Option<Millis>,
-    /// Quieter than its own history: silent for more than three times its longest recent pause.
+    /// Quieter than its own history, or than its configuration allows: an alert.
     pub quiet: bool,
     pub secrets: Vec<SecretView>,
     pub refused: Vec<RefusedView>,
@@ -51,24 +51,20 @@ pub(in crate::operator) struct RefusedView {
     pub last_from: String,
 }
 
-/// No source is called quiet for less.
-const QUIET_LEAST: Millis = 10 * 60_000;
-/// Pauses that are enough to judge by.
-const JUDGED_BY: usize = 20;
-
 /// All sources by name, and how far back their last events were looked for.
 pub(in crate::operator) fn views(ask: &Ask) -> Result<(Vec<SourceView>, Option<Millis>), Failure> {
     let shared = ask.app.shared();
-    let (pulses, back_to) = shared.store.look(|conn| overview::pulses(conn, shared.sources.len()))?;
+    shared.heard.look(&shared.store)?;
     let refusals = shared.counts.refusals.lock().map(|found| found.clone()).unwrap_or_default();
     let now = wall();
     let mut views: Vec<SourceView> = shared
         .sources
         .values()
         .map(|source| {
-            let pulse = pulses.get(&source.name).cloned().unwrap_or_default();
-            let usual = pulse.longest_pause.unwrap_or(0).saturating_mul(3).max(QUIET_LEAST);
-            let quiet = pulse.seen >= JUDGED_BY && pulse.last.is_some_and(|(_, at)| now - at > usual);
+            let mut heard = shared.heard.of(&source.name);
+            let times = heard.times.make_contiguous();
+            let longest_pause = times.windows(2).map(|pair| pair[0] - pair[1]).max();
+            let quiet = silence_of(times, source, now).is_some();
             SourceView {
                 name: source.name.clone(),
                 provider: source.recipe.provider.clone(),
@@ -76,10 +72,10 @@ pub(in crate::operator) fn views(ask: &Ask) -> Result<(Vec<SourceView>, Option<M
                 tenant: source.tenant.clone(),
                 mode: source.mode.map(|mode| mode.as_str()),
                 path: format!("/webhooks/{}", source.name),
-                last_event: pulse.last.map(|(id, _)| id),
-                last_at: pulse.last.map(|(_, at)| at),
+                last_event: heard.last.map(|(id, _)| id),
+                last_at: heard.last.map(|(_, at)| at),
                 quiet,
-                longest_pause: pulse.longest_pause,
+                longest_pause,
                 secrets: secrets(ask, &source.name, now),
                 refused: refusals
                     .iter()
@@ -95,7 +91,7 @@ pub(in crate::operator) fn views(ask: &Ask) -> Result<(Vec<SourceView>, Option<M
         })
         .collect();
     views.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok((views, back_to))
+    Ok((views, shared.heard.back_to()))
 }
 
 fn secrets(ask: &Ask, source: &str, now: Millis) -> Vec<SecretView> {
@@ -150,7 +146,7 @@ pub(in crate::operator) fn page(ask: &Ask) -> Outcome {
                 dl.facts {
                     dt { "Provider" } dd { (view.title) }
                     dt { "Tenant" } dd { (view.tenant) ", " (view.mode.map_or("live and test in books of their own".to_owned(), |mode| format!("{mode} money only"))) }
-                    dt { "Webhooks go to" } dd { (code(&view.path)) }
+                    dt { "Webhooks go to" } dd { (code(&format!("{}{}", ask.app.config.public_url.as_deref().unwrap_or_default().trim_end_matches('/'), view.path))) }
                     dt { "Last event" } dd {
                         (heard(view, back_to)) @if let Some(id) = view.last_event { ", event " (event_link(id)) }
                         @if let Some(pause) = view.longest_pause { span.soft { " (longest recent pause: " (duration(pause)) ")" } }

@@ -46,7 +46,7 @@ pub(in crate::operator) fn overview(ask: &Ask) -> Result<Overview, Failure> {
     };
     let mut recent = hours::of_hours(shared, now - DAY, now)?;
     if recent.iter().all(|n| *n == 0) {
-        recent = shared.counts.acknowledged.reading(); // the first minute
+        recent = shared.metrics.acknowledge.reading(); // the first minute
     }
     let acks = [latency::within(&recent, 99), ack(now - 7 * DAY)?];
     Ok(shared.store.look(|conn| {

@@ -332,6 +332,17 @@ pub fn assign(tx: &Tx, id: i64, to: &str, actor: &str, note: &str) -> Result<()>
     log(tx, id, actor, &from, "ASSIGNED", note)
 }
 
+/// Notes that a person had what is missing asked for again: what was fetched is under way, or there was nothing.
+pub fn asked_again(tx: &Tx, id: i64, raw_event: Option<i64>, actor: &str, note: &str) -> Result<()> {
+    said(actor, note)?;
+    let from = state_of(tx, id)?;
+    let Some(raw_event) = raw_event else { return log(tx, id, actor, &from, &from, note) };
+    tx.conn
+        .prepare_cached("UPDATE postonce_discrepancies SET state = 'FIXING', raw_event = ?2 WHERE id = ?1")?
+        .execute(params![id, raw_event])?;
+    log(tx, id, actor, &from, "FIXING", note)
+}
+
 /// Closes it. An entry whose missing line a person accepts is settled with that: nobody waits for a line any more.
 pub fn resolve(tx: &Tx, id: i64, resolution: &str, actor: &str, note: &str) -> Result<()> {
     said(actor, note)?;
@@ -381,6 +392,26 @@ pub struct OpenOne {
     pub raw_event: Option<i64>,
     /// Its state.
     pub state: String,
+}
+
+/// What is missing here and was not ended: its book, its class and its line. An error says why there is nothing to ask for.
+pub fn missing(conn: &Connection, id: i64) -> Result<(i64, i64)> {
+    let row: Option<(i64, String, String, Option<i64>)> = conn
+        .prepare_cached("SELECT book, class, state, line FROM postonce_discrepancies WHERE id = ?1")?
+        .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))
+        .optional()?;
+    let refused = |what: String, hint: &str| Err(Error::refused(what, hint));
+    match row {
+        None => refused(format!("there is no discrepancy {id}"), "`postonce discrepancies list` shows them"),
+        Some((_, _, state, _)) if state == "RESOLVED" => {
+            refused(format!("discrepancy {id} is resolved"), "a new one is opened by the next run if it is still there")
+        }
+        Some((book, class, _, Some(line))) if class == "MISSING_OURS" => Ok((book, line)),
+        Some((_, class, ..)) => refused(
+            format!("discrepancy {id} is {class}: only what is missing here is fetched"),
+            "take the entry back, or resolve it with a note",
+        ),
+    }
 }
 
 /// The open ones of a book.
