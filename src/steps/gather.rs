@@ -23,7 +23,7 @@ use std::io::{BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Lines of an unfinished report that are taken away in one piece of work.
-const LINES: i64 = 400;
+const LINES: i64 = 3000;
 /// Bytes of a file in one piece of work.
 const PART: u64 = 256 << 10;
 

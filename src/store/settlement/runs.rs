@@ -447,3 +447,107 @@ pub fn control(tx: &Tx, run: i64, diff: &BTreeMap<String, i64>) -> Result<()> {
     tx.conn.prepare_cached("UPDATE postonce_runs SET control_diff = ?2 WHERE id = ?1")?.execute(params![run, text])?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sealed report of four lines (11 to 14), four entries, and a run of it that has not scored anything.
+    fn book() -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
+        conn.execute_batch(
+            "PRAGMA foreign_keys = OFF;
+             INSERT INTO postonce_reports(id, book, source, name, origin, window_start, window_end, sha256, fetched_at, first_line)
+               VALUES (1, 1, 1, 'list', 'api', 0, 100, zeroblob(32), 0, 11);
+             WITH n(x) AS (VALUES (1), (2), (3), (4))
+               INSERT INTO postonce_report_lines(id, report, kind, name, place, line_ref, gross, tax, fee, net, currency, pending)
+               SELECT 10 + x, 1, 'payment', 'p' || x, x, 'r' || x, 5, 0, 0, 5, 'EUR', 0 FROM n;
+             UPDATE postonce_reports SET kept = kept + 4 WHERE id = 1;
+             UPDATE postonce_reports SET rows = 4 WHERE id = 1;
+             INSERT INTO postonce_runs(id, book, source, report_name, day, again, window_start, window_end, started_at, state)
+               VALUES (1, 1, 1, 'list', 'd', 0, 0, 100, 0, 'RUNNING')",
+        )
+        .unwrap();
+        for id in 1..=4 {
+            let sql = "INSERT INTO postonce_journal(id, book, kind, ref, raw_event, amount, currency, occurred_at, recorded_at, settles, posting_count, hash)
+                       VALUES (?1, 1, 'payment', 'p' || ?1, ?1, 5, 'EUR', 50, 50, 1, 1, zeroblob(32))";
+            conn.execute(sql, [id]).unwrap();
+        }
+        conn
+    }
+
+    const STRETCH: &str = "INSERT INTO postonce_run_items(run, side, item, bucket, scored, rule, upto) VALUES (1, 'T', 11, 'matched', 1, 'KIND+SOURCE', 14)";
+    const SETTLED: &str =
+        "INSERT INTO postonce_settled(entry, book, line, run, at) SELECT id, 1, 10 + id, 1, 0 FROM postonce_journal";
+    const COUNTED: &str = "UPDATE postonce_runs SET settled = settled + 4, settled_upto = 4 WHERE id = 1";
+    const COMPLETE: &str = "UPDATE postonce_runs SET state = 'COMPLETED', finished_at = 1, report = 1, journal_upto = 4, lines_total = 4, ours_total = 4, found = 0 WHERE id = 1";
+
+    fn refused(conn: &Connection, sql: &str) -> String {
+        conn.execute_batch(sql).expect_err(sql).to_string()
+    }
+
+    #[test]
+    fn a_run_whose_lines_and_entries_add_up_completes() {
+        let conn = book();
+        for sql in [STRETCH, SETTLED, COUNTED, COMPLETE] {
+            conn.execute_batch(sql).unwrap();
+        }
+        let counted: i64 = conn.query_row("SELECT n FROM postonce_run_counts", [], |r| r.get(0)).unwrap();
+        assert_eq!(counted, 4, "a stretch counts all of its lines");
+        assert!(refused(&conn, STRETCH).contains("the run is over"));
+    }
+
+    #[test]
+    fn a_run_that_does_not_add_up_is_refused_whatever_is_missing() {
+        let short = STRETCH.replace("14)", "13)");
+        let foreign = STRETCH.replace("11,", "12,").replace("14)", "15)");
+        let one = STRETCH.replace("14)", "NULL)").replace("matched', 1, 'KIND+SOURCE'", "missing_ours', NULL, NULL");
+        let cases: [(&str, &[&str], &str); 6] = [
+            ("no score at all", &[SETTLED, COUNTED], "a line has no bucket"),
+            ("one line short", &[&short, SETTLED, COUNTED], "a line has no bucket"),
+            ("lines of another report", &[&foreign, SETTLED, COUNTED], "a line of another report has a bucket"),
+            ("a line twice", &[STRETCH, SETTLED, COUNTED, &one], "this item has its row"),
+            ("entries that nothing settled", &[STRETCH], "an entry of the window has no bucket"),
+            ("more settled than there is", &[STRETCH, COUNTED], "this entry expects no settlement"),
+        ];
+        for (what, steps, why) in cases {
+            let conn = book();
+            let all = steps.iter().chain([&COMPLETE]);
+            let refusal = all.map(|sql| conn.execute_batch(sql)).find_map(|done| done.err());
+            let refusal = refusal.map(|e| e.to_string()).unwrap_or_default();
+            assert!(refusal.contains(why), "{what}: {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_run_settles_expects_a_line_and_is_counted() {
+        let conn = book();
+        // an entry that expects no line, another book's, and one that is not counted
+        let sql = "INSERT INTO postonce_journal(id, book, kind, ref, raw_event, amount, currency, occurred_at, recorded_at, settles, posting_count, hash)
+                   VALUES (5, 1, 'fee', 'f', 5, 5, 'EUR', 50, 50, 0, 1, zeroblob(32))";
+        conn.execute_batch(sql).unwrap();
+        conn.execute_batch(SETTLED).unwrap();
+        assert!(refused(&conn, &COUNTED.replace("_upto = 4", "_upto = 5")).contains("expects no settlement"));
+        assert!(
+            refused(&conn, &COUNTED.replace("+ 4", "+ 5").replace("_upto = 4", "_upto = 5")).contains("expects no")
+        );
+        assert!(refused(&conn, &COUNTED.replace("+ 4", "+ 3")).contains("expects no settlement"));
+    }
+
+    #[test]
+    fn a_report_counts_its_lines_and_believes_no_other_number() {
+        let conn = book();
+        let more = "INSERT INTO postonce_reports(id, book, source, name, origin, window_start, window_end, sha256, fetched_at, first_line)
+                      VALUES (2, 1, 1, 'list', 'api', 0, 100, randomblob(32), 0, 15);
+                    INSERT INTO postonce_report_lines(id, report, kind, name, place, line_ref, gross, tax, fee, net, currency, pending)
+                      VALUES (15, 2, 'payment', 'q', 1, 'q', 5, 0, 0, 5, 'EUR', 0)";
+        conn.execute_batch(more).unwrap();
+        for wrong in ["SET kept = kept + 2 WHERE id = 2", "SET rows = 1 WHERE id = 2", "SET kept = 5 WHERE id = 1"] {
+            let refusal = refused(&conn, &format!("UPDATE postonce_reports {wrong}"));
+            assert!(refusal.contains("not stored") || refusal.contains("complete"), "{wrong}: {refusal}");
+        }
+        conn.execute_batch("UPDATE postonce_reports SET kept = kept + 1 WHERE id = 2").unwrap();
+        conn.execute_batch("UPDATE postonce_reports SET rows = 1 WHERE id = 2").unwrap();
+    }
+}
