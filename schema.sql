@@ -392,6 +392,7 @@ CREATE TABLE postonce_run_items(             -- inserted by reconcile in order w
   partner INTEGER,                           -- the entry or line it met (of a duplicate: the one that is there already)
   scored  INTEGER CHECK (scored IN (0, 1)),  -- the partner is scored by this row too: it lies in the run's window
   rule    TEXT CHECK (rule = 'LINE_REF' OR rule = 'KIND+SOURCE' OR rule = 'KIND+ALT' OR rule = 'PARENT' OR rule = 'ORDER+AMOUNT'),
+  -- ORDER+AMOUNT: the line names only the merchant's order, which is the key of an operation of ours with that amount
   upto    INTEGER CHECK (upto >= item),      -- the last of the lines that this row scores; NULL: item alone
   PRIMARY KEY (run, side, item),
   CONSTRAINT a_pair_has_two CHECK ((bucket = 'matched' OR bucket = 'amount_differs' OR bucket = 'currency_differs' OR bucket = 'fee_differs' OR
