@@ -153,7 +153,7 @@ CREATE TABLE postonce_journal(               -- inserted by apply; never changed
   occurred_at INTEGER NOT NULL,              -- the provider's clock
   recorded_at INTEGER NOT NULL,              -- ours
   settles     INTEGER NOT NULL CHECK (settles IN (0, 1)), -- a line of a settlement report is expected
-  reverses    INTEGER REFERENCES postonce_journal(id),
+  reverses    INTEGER,                       -- another entry (a trigger looks)
   note        TEXT,
   posting_count INTEGER NOT NULL CHECK (posting_count BETWEEN 1 AND 15),
   hash        BLOB NOT NULL CHECK (length(hash) = 32), -- sha256(hash of the entry before || content)
@@ -172,25 +172,27 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   debit   INTEGER NOT NULL,                  -- postonce_accounts
   credit  INTEGER NOT NULL CHECK (credit <> debit),
   amount  INTEGER NOT NULL CHECK (amount BETWEEN 1 AND 1000000000000000),
+  debit_before  INTEGER NOT NULL,            -- the posting that moved the debited account before (journal * 16 + seq); 0: none
+  credit_before INTEGER NOT NULL,            -- the same of the credited one: an account's history from its last posting back
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
--- with the amount, so that a balance as of a time is summed from the index alone
-CREATE INDEX postonce_postings_of_debit ON postonce_postings(debit, journal, amount);
-CREATE INDEX postonce_postings_of_credit ON postonce_postings(credit, journal, amount);
 
+-- FAIL and ROLLBACK in the three triggers that run for every entry: ABORT makes SQLite copy each page that the statement
+-- touches before it touches it. A row that is refused before it is written leaves nothing behind, with FAIL either.
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
-  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(ABORT, 'journal ids have no gaps')
-       WHEN NEW.reverses IS NOT NULL AND (SELECT reverses FROM postonce_journal WHERE id = NEW.reverses) IS NOT NULL
-         THEN RAISE(ABORT, 'a reversal cannot be reversed') END; END;
+  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(FAIL, 'journal ids have no gaps')
+       WHEN NEW.reverses IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.reverses AND reverses IS NULL)
+         THEN RAISE(FAIL, 'a reversal takes back an entry that is there and is none itself') END; END;
 CREATE TRIGGER postonce_journal_fixed BEFORE UPDATE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_journal_kept BEFORE DELETE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN SELECT
-  CASE WHEN NEW.journal IS NOT (SELECT max(id) FROM postonce_journal) THEN RAISE(ABORT, 'this entry is closed')
-       WHEN NEW.seq IS NOT (SELECT count(*) + 1 FROM postonce_postings WHERE journal = NEW.journal) THEN RAISE(ABORT, 'postings are numbered without gaps')
-       WHEN NEW.seq > (SELECT posting_count FROM postonce_journal WHERE id = NEW.journal) THEN RAISE(ABORT, 'more postings than the entry declares')
-       WHEN NOT EXISTS (SELECT 1 FROM postonce_accounts d JOIN postonce_accounts c ON c.id = NEW.credit JOIN postonce_journal j ON j.id = NEW.journal
-         WHERE d.id = NEW.debit AND d.currency = c.currency AND d.book = c.book AND d.book = j.book)
-         THEN RAISE(ABORT, 'both accounts of a posting are of its book and of one currency') END; END;
+  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(FAIL, 'this entry is closed')
+       WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
+         THEN RAISE(FAIL, 'postings are numbered without gaps')
+       WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
+         WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency
+           AND NEW.debit_before = d.last AND NEW.credit_before = c.last)
+         THEN RAISE(FAIL, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END; END;
 CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
   UPDATE postonce_accounts SET debits = debits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.debit;
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;
@@ -201,7 +203,7 @@ CREATE TRIGGER postonce_accounts_guard BEFORE UPDATE ON postonce_accounts WHEN N
     AND (NEW.id, NEW.book, NEW.code, NEW.holder, NEW.currency, NEW.class) IS (OLD.id, OLD.book, OLD.code, OLD.holder, OLD.currency, OLD.class)
     AND ((p.debit = OLD.id AND NEW.debits = OLD.debits + p.amount AND NEW.credits = OLD.credits)
       OR (p.credit = OLD.id AND NEW.credits = OLD.credits + p.amount AND NEW.debits = OLD.debits)))
-  BEGIN SELECT RAISE(ABORT, 'a balance moves only with a new posting'); END;
+  BEGIN SELECT RAISE(ROLLBACK, 'a balance moves only with a new posting'); END;
 CREATE TRIGGER postonce_accounts_open BEFORE INSERT ON postonce_accounts WHEN NEW.debits <> 0 OR NEW.credits <> 0 OR NEW.last <> 0
   BEGIN SELECT RAISE(ABORT, 'accounts open at zero'); END;
 CREATE TRIGGER postonce_accounts_kept BEFORE DELETE ON postonce_accounts BEGIN SELECT RAISE(ABORT, 'accounts are kept'); END;

@@ -1,7 +1,7 @@
 //! Crash points and delays that the tests switch on. Without the feature `faults` a point compiles to nothing.
 //!
 //! `POSTONCE_CRASH=after_claim` aborts at the first passage, `after_claim:3` at the third. `POSTONCE_DELAY=interpret:2000`
-//! sleeps two seconds at each passage. The last line on standard error names the point, so that a test can assert that
+//! sleeps two seconds at each passage, `POSTONCE_HOLD=interpret:FILE` waits there until there is such a file. The last line on standard error names the point, so that a test can assert that
 //! the process died there and nowhere else.
 
 /// A number that a test may set by an environment variable.
@@ -93,6 +93,7 @@ pub fn point(name: &str) {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
     static CRASH: OnceLock<Option<(String, u32)>> = OnceLock::new();
     static DELAY: OnceLock<Option<(String, u32)>> = OnceLock::new();
+    static HOLD: OnceLock<Option<(String, String)>> = OnceLock::new();
     static PASSED: AtomicU32 = AtomicU32::new(0);
     let setting = |variable: &str, default: u32| {
         let text = std::env::var(variable).ok()?;
@@ -103,6 +104,14 @@ pub fn point(name: &str) {
         && at == name
     {
         std::thread::sleep(std::time::Duration::from_millis(u64::from(*ms)));
+    }
+    let hold = || std::env::var("POSTONCE_HOLD").ok()?.split_once(':').map(|(at, file)| (at.into(), file.into()));
+    if let Some((at, file)) = HOLD.get_or_init(hold)
+        && at == name
+    {
+        while !std::path::Path::new(file).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
     }
     if let Some((at, nth)) = CRASH.get_or_init(|| setting("POSTONCE_CRASH", 1))
         && at == name

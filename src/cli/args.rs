@@ -396,6 +396,39 @@ pub(crate) struct Bench {
     /// Only what has this word in its name, such as `end to end` or `append`.
     #[arg(long, value_name = "WORD")]
     pub only: Option<String>,
+    /// Connections, one figure each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
+    pub connections: Vec<usize>,
+    /// Requests a second to offer, one figure each, instead of the usual ones.
+    #[arg(long, value_delimiter = ',')]
+    pub rate: Vec<u64>,
+    /// How many of a hundred requests repeat an event.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=50))]
+    pub duplicates: u64,
+    /// All payments are of one customer.
+    #[arg(long)]
+    pub hot: bool,
+    /// Retention and settlement run all the while; takes a file that --fill made.
+    #[arg(long, requires = "file")]
+    pub busy: bool,
+    /// Load this server instead, in a process of its own: a source with the rules of Stripe, and loopback only.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["full", "only", "file"])]
+    pub url: Option<String>,
+    /// The secret of that source, as env:VAR or file:PATH.
+    #[arg(long, value_name = "SECRET", requires = "url")]
+    pub secret: Option<String>,
+    /// The file of that server: also waits until all is applied, and says how fast.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub database: Option<PathBuf>,
+    /// That server may be on another machine.
+    #[arg(long, requires = "url")]
+    pub anywhere: bool,
+    /// Make a file with so many events in it, as of the last hundred days, and nothing else. Needs --file.
+    #[arg(long, value_name = "EVENTS", requires = "file")]
+    pub fill: Option<u64>,
+    /// Work on this file, which --fill made, and leave it there.
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Where to work; a temporary folder on the disk of the current one otherwise.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

@@ -23,13 +23,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Events in one job: a job is the share of a commit that other work may take, a few milliseconds.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 /// Events with effects of the app in one transaction of their own.
 const BATCH_ALONE: usize = 16;
 /// How long they may hold the write lock together; the last begun may take its own budget beyond it.
 const WORK_ALONE: Duration = Duration::from_millis(10);
 /// Events between reading and their last commit: enough to keep the writer busy, little enough to hold in memory.
-const IN_FLIGHT_MAX: usize = 1024;
+const IN_FLIGHT_MAX: usize = 2048;
 
 /// How long an event waits that found the fetchers busy.
 const FETCHERS_BUSY: Millis = 2_000;

@@ -193,7 +193,7 @@ pub fn claim(tx: &Tx, prepared: &Prepared) -> Result<Claimed> {
         return end(State::Duplicate, &format!("already posted or under way: {}", names.join(", ")));
     }
     fault::point("keys_won");
-    let fence = raw::claimed(tx, due.id, LEASE, !prepared.counted)?;
+    let fence = raw::claimed(tx, due.id, due.fence, LEASE, !prepared.counted)?;
     Ok(Claimed::Won(Box::new(Won {
         raw_event: due.id,
         fence,

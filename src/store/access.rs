@@ -42,6 +42,7 @@ impl Beside {
             apply_budget: Options::default().apply_budget,
             names: &self.names,
             trusting: false,
+            seen: super::Seen::default(),
         };
         match f(&tx).and_then(|value| Ok(self.conn.execute_batch("COMMIT").map(|()| value)?)) {
             Ok(value) => Ok(value),

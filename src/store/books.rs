@@ -2,6 +2,7 @@
 //!
 //! Reads only. What has no key is looked for from the newest back within the time of a page, as in `search`.
 
+use super::history;
 use super::ledger::{self, EntryFilter, EntryLine};
 use super::search::{Page, first_entry_at};
 use super::sums::{Moment, Moved};
@@ -111,7 +112,10 @@ impl AccountRow {
     /// Makes the counters those of then.
     fn turn_back(&mut self, conn: &Connection, moment: &Moment, as_of: AsOf) -> Result<()> {
         let moved = match &self.holder {
-            Some(_) => moved_until(conn, self.id, as_of)?,
+            Some(_) => {
+                let (debits, credits) = moved_after(conn, self.id, as_of)?;
+                Moved { debits: self.debits - debits, credits: self.credits - credits }
+            }
             None => {
                 let book: i64 = conn
                     .prepare_cached("SELECT book FROM postonce_accounts WHERE id = ?1")?
@@ -126,25 +130,12 @@ impl AccountRow {
     }
 }
 
-/// What a customer's account was debited and credited until a moment: few entries, found by its key.
-fn moved_until(conn: &Connection, account: i64, as_of: AsOf) -> Result<Moved> {
-    let cut = first_entry_at(conn, as_of.at + 1)?;
-    let sum = |side: &str| -> Result<i64> {
-        Ok(match as_of.clock {
-            Clock::Recorded => conn
-                .prepare_cached(&format!(
-                    "SELECT ifnull(sum(amount), 0) FROM postonce_postings WHERE {side} = ?1 AND journal < ?2"
-                ))?
-                .query_row(params![account, cut], |r| r.get(0))?,
-            Clock::Occurred => conn
-                .prepare_cached(&format!(
-                    "SELECT ifnull(sum(p.amount), 0) FROM postonce_postings p CROSS JOIN postonce_journal j ON j.id = p.journal
-                     WHERE p.{side} = ?1 AND j.occurred_at <= ?2"
-                ))?
-                .query_row(params![account, as_of.at], |r| r.get(0))?,
-        })
-    };
-    Ok(Moved { debits: sum("debit")?, credits: sum("credit")? })
+/// What a customer's account was debited and credited after a moment.
+fn moved_after(conn: &Connection, account: i64, as_of: AsOf) -> Result<(i64, i64)> {
+    match as_of.clock {
+        Clock::Recorded => history::moved_since(conn, account, first_entry_at(conn, as_of.at + 1)?),
+        Clock::Occurred => history::moved_after(conn, account, as_of.at),
+    }
 }
 
 /// The codes of every book: accounts of the house as they are, those kept per customer added up.
@@ -404,16 +395,8 @@ fn under(conn: &Connection, reference: &str) -> Result<BTreeSet<i64>> {
 
 fn of_accounts(conn: &Connection, accounts: &[i64], lower: i64, upper: i64) -> Result<BTreeSet<i64>> {
     let mut found = BTreeSet::new();
-    for side in ["debit", "credit"] {
-        let mut statement = conn.prepare_cached(&format!(
-            "SELECT journal FROM postonce_postings WHERE {side} = ?1 AND journal >= ?2 AND journal < ?3 ORDER BY journal DESC LIMIT ?4"
-        ))?;
-        for account in accounts {
-            let rows = statement.query_map(params![account, lower, upper, FOLLOWED], |r| r.get::<_, i64>(0))?;
-            for id in rows {
-                found.insert(id?);
-            }
-        }
+    for account in accounts {
+        found.extend(history::entries(conn, *account, lower, upper, FOLLOWED as usize)?);
     }
     Ok(found)
 }

@@ -54,6 +54,16 @@ const TRUTHS: &[(&str, &str)] = &[
          WHERE d.id IS NULL OR c.id IS NULL OR (d.book, d.currency) IS NOT (c.book, c.currency)",
     ),
     (
+        "every posting names the one that moved its account before",
+        "WITH moves(account, at, before) AS (
+           SELECT debit, journal * 16 + seq, debit_before FROM postonce_postings
+           UNION ALL SELECT credit, journal * 16 + seq, credit_before FROM postonce_postings
+           UNION ALL SELECT id, 9223372036854775807, last FROM postonce_accounts)
+         SELECT 'account ' || account || ': ' || iif(at = 9223372036854775807, 'its last', 'before ' || at / 16 || '/' || at % 16)
+           || ' is ' || before / 16 || '/' || before % 16 || ', not ' || really / 16 || '/' || really % 16
+         FROM (SELECT *, lag(at, 1, 0) OVER (PARTITION BY account ORDER BY at) AS really FROM moves) WHERE before <> really",
+    ),
+    (
         "every entry has the postings that it declares",
         "SELECT 'entry ' || j.id FROM postonce_journal j
          WHERE j.posting_count IS NOT (SELECT count(*) FROM postonce_postings p WHERE p.journal = j.id)",

@@ -176,14 +176,24 @@ pub fn wait_for(tx: &Tx, book: i64, kind: &str, reference: &str, raw_event: i64)
     tx.conn
         .prepare_cached("INSERT INTO postonce_waits VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
         .execute(params![book, kind, reference, raw_event])?;
+    tx.seen.anybody_waits.set(Some(true));
     Ok(())
+}
+
+/// Does any raw event wait for a movement? Nearly always nobody does: asked once a transaction.
+fn anybody_waits(tx: &Tx) -> Result<bool> {
+    if let Some(known) = tx.seen.anybody_waits.get() {
+        return Ok(known);
+    }
+    let sql = "SELECT EXISTS (SELECT 1 FROM postonce_waits)";
+    let waits = tx.conn.prepare_cached(sql)?.query_row([], |r| r.get(0))?;
+    tx.seen.anybody_waits.set(Some(waits));
+    Ok(waits)
 }
 
 /// The movement is posted: whoever waited for it is due.
 pub fn wake(tx: &Tx, book: i64, kind: &str, reference: &str) -> Result<()> {
-    // Nearly always nobody waits; RETURNING makes a table of its own each time, also for nothing.
-    let waits = "SELECT EXISTS (SELECT 1 FROM postonce_waits WHERE book = ?1 AND kind = ?2 AND ref = ?3)";
-    if !tx.conn.prepare_cached(waits)?.query_row(params![book, kind, reference], |r| r.get::<_, bool>(0))? {
+    if !anybody_waits(tx)? {
         return Ok(());
     }
     let mut statement = tx

@@ -362,11 +362,9 @@ mod tests {
     fn a_statement_that_runs_for_ever_is_interrupted() {
         let conn = guarded();
         let forever = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
-        let began = Instant::now();
         let result =
             limited(&conn, Duration::from_millis(30), || Ok(conn.query_row(forever, [], |r| r.get::<_, i64>(0))?));
         assert!(matches!(result, Err(Error::OverBudget(30))), "{result:?}");
-        assert!(began.elapsed() < Duration::from_secs(5));
         assert!(conn.query_row("SELECT 1", [], |r| r.get::<_, i64>(0)).is_ok(), "and the next one runs");
     }
 }

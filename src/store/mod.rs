@@ -15,6 +15,7 @@ pub mod entities;
 pub mod foreign;
 pub mod gate;
 pub mod health;
+mod history;
 pub mod ledger;
 pub mod listing;
 mod lock;
@@ -40,7 +41,7 @@ use gate::Gate;
 pub use open::Faulty;
 pub use open::{Lock, Options, SQLITE_OLDEST, beside, file_system, open_for_reading};
 use rusqlite::{Connection, OptionalExtension as _, params};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
@@ -135,6 +136,21 @@ pub struct Tx<'a> {
     pub apply_budget: Duration,
     names: &'a Names,
     trusting: bool,
+    seen: Seen,
+}
+
+/// What this transaction has seen already, and nobody else can change before its end. Forgotten when a part is undone.
+#[derive(Default)]
+struct Seen {
+    last_entry: Cell<Option<(i64, [u8; 32])>>,
+    anybody_waits: Cell<Option<bool>>,
+}
+
+impl Seen {
+    fn forget(&self) {
+        self.last_entry.set(None);
+        self.anybody_waits.set(None);
+    }
 }
 
 /// Ids of names that are in nearly every key, kept in memory. Cleared whenever something is rolled back.
@@ -167,6 +183,12 @@ pub struct Book {
 }
 
 impl<'a> Tx<'a> {
+    /// The same transaction as if the clock said something else: for what is brought in as of another day.
+    pub fn as_of<T>(&self, now: Millis, f: impl FnOnce(&Tx) -> T) -> T {
+        self.seen.forget();
+        f(&Tx { now, seen: Seen::default(), ..*self })
+    }
+
     /// The id of a source by name.
     pub fn source(&self, name: &str) -> Result<i64> {
         if let Some(id) = self.names.sources.borrow().get(name) {
@@ -226,6 +248,7 @@ impl<'a> Tx<'a> {
             }
             Err(error) => {
                 self.names.clear();
+                self.seen.forget();
                 if self.conn.is_autocommit() {
                     return Err(match error {
                         known @ (Error::LostTransaction(_) | Error::OverBudget(_)) => known,
@@ -254,6 +277,7 @@ pub fn write_beside<T>(path: &Path, f: impl FnOnce(&Tx) -> Result<T>) -> Result<
         apply_budget: options.apply_budget,
         names: &names,
         trusting: false,
+        seen: Seen::default(),
     })?;
     conn.execute_batch("COMMIT")?;
     Ok(value)

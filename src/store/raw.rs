@@ -248,6 +248,8 @@ pub struct Due {
     pub due_at: Millis,
     /// How often it was tried.
     pub attempts: u32,
+    /// How often it was claimed.
+    pub fence: i64,
     /// It was set aside for something that comes by itself, and this is another look ([`park`]).
     pub parked: bool,
     /// It was claimed before, and whoever claimed it never finished.
@@ -256,7 +258,7 @@ pub struct Due {
 
 const DUE_COLUMNS: &str =
     "r.id, s.name, ifnull(r.body, r.id), r.item, r.origin, r.received_at, ifnull(r.due_at, 0), r.attempts,
-    r.state = 'PARKED', r.state = 'CLAIMED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
+    r.fence, r.state = 'PARKED', r.state = 'CLAIMED' FROM postonce_raw_events r JOIN postonce_sources s ON s.id = r.source";
 
 fn due_row(row: &Row) -> rusqlite::Result<Due> {
     Ok(Due {
@@ -268,8 +270,9 @@ fn due_row(row: &Row) -> rusqlite::Result<Due> {
         received_at: row.get(5)?,
         due_at: row.get(6)?,
         attempts: row.get(7)?,
-        parked: row.get(8)?,
-        was_claimed: row.get(9)?,
+        fence: row.get(8)?,
+        parked: row.get(9)?,
+        was_claimed: row.get(10)?,
     })
 }
 
@@ -389,20 +392,17 @@ pub fn body(conn: &Connection, id: i64) -> Result<Option<Body>> {
     }))
 }
 
-/// Its keys are won: counts the attempt and gives the fence that its commit must still find.
-pub fn claimed(tx: &Tx, id: i64, lease: Millis, count_attempt: bool) -> Result<i64> {
+/// Its keys are won: counts the attempt and gives the fence that its commit must still find. Only if nobody claimed it since
+/// it was found due under `fence`.
+pub fn claimed(tx: &Tx, id: i64, fence: i64, lease: Millis, count_attempt: bool) -> Result<i64> {
     let changed = tx
         .conn
         .prepare_cached(
-            "UPDATE postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?3, fence = fence + 1, due_at = ?2
-             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED')",
+            "UPDATE postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?4, fence = fence + 1, due_at = ?3
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND fence = ?2",
         )?
-        .execute(params![id, tx.due_now + lease, i64::from(count_attempt)])?;
-    if changed == 0 {
-        return Err(crate::error::Error::LostClaim);
-    }
-    // Not by RETURNING, which makes a table of its own each time.
-    Ok(tx.conn.prepare_cached("SELECT fence FROM postonce_raw_events WHERE id = ?1")?.query_row([id], |r| r.get(0))?)
+        .execute(params![id, fence, tx.due_now + lease, i64::from(count_attempt)])?;
+    if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(fence + 1) }
 }
 
 /// Counts an attempt before anything of the event is touched, for events that may kill the process. Only while it waits.

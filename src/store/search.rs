@@ -3,6 +3,7 @@
 //! Only keys that are there anyway are used; what has no key is looked for from the newest back, for as long as a page may
 //! take, and the answer says how far back that was. Nothing here writes.
 
+use super::history;
 use crate::clock::{as_rfc3339, as_rfc3339_or_null};
 use crate::error::Result;
 use crate::event::Millis;
@@ -193,16 +194,15 @@ fn under(conn: &Connection, text: &str) -> Result<BTreeSet<i64>> {
 
 /// The events behind the newest entries that moved a customer's accounts.
 fn of_customer(conn: &Connection, holder: &str) -> Result<BTreeSet<i64>> {
+    let accounts: Vec<i64> = conn
+        .prepare_cached("SELECT id FROM postonce_accounts WHERE holder = ?1 AND holder <> '' LIMIT 500")?
+        .query_map([holder], |r| r.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
     let mut found = BTreeSet::new();
-    for side in ["debit", "credit"] {
-        let mut statement = conn.prepare_cached(&format!(
-            "SELECT j.raw_event FROM postonce_accounts a CROSS JOIN postonce_postings p ON p.{side} = a.id
-               CROSS JOIN postonce_journal j ON j.id = p.journal
-             WHERE a.holder = ?1 AND a.holder <> '' ORDER BY p.journal DESC LIMIT ?2"
-        ))?;
-        let rows = statement.query_map(params![holder, FOLLOWED as i64], |r| r.get(0))?;
-        for id in rows {
-            found.insert(id?);
+    let mut event_of = conn.prepare_cached("SELECT raw_event FROM postonce_journal WHERE id = ?1")?;
+    for account in accounts {
+        for entry in history::entries(conn, account, 0, i64::MAX, FOLLOWED)? {
+            found.insert(event_of.query_row([entry], |r| r.get(0))?);
         }
     }
     Ok(found)

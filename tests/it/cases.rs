@@ -98,7 +98,11 @@ const CASES: &[(&str, &str, &str)] = &[
     ("C091", "tests/it/cases_store.rs", "a_client_that_goes_away_leaves_no_transaction_behind"),
     ("C092", "tests/it/cases_store.rs", "a_reader_that_stays_stops_nothing_and_the_log_shrinks_after_it"),
     ("C093 C095", "tests/it/cases_store.rs", "the_linked_sqlite_is_one_that_keeps_what_it_committed"),
-    ("C094", "owner: operator", "the kind of file system is refused at the start (store/open.rs) and shown by doctor"),
+    (
+        "C094",
+        "tests/it/cases_store.rs",
+        "a_network_or_shared_file_system_is_refused_by_its_name_and_a_local_one_is_not",
+    ),
     ("C096", "owner: proof", "failing syncs need a faulty disk under the file"),
     ("C097", "tests/it/cases_store.rs", "a_full_disk_means_503_and_goes_on_by_itself_when_there_is_room"),
     ("C098", "tests/it/cases_store.rs", "a_second_server_on_the_file_is_refused_and_told_who_has_it"),

@@ -1,5 +1,5 @@
-//! What the provider waits for: never the worker. Ratios within one run; the one absolute bound is the promised 50 ms,
-//! and it is held only where the machine itself is that quick.
+//! What the provider waits for: never the worker. Shown by the order of facts, not by times, which say more about the
+//! machine; the times are printed, and `postonce bench` measures them.
 
 use crate::harness::{SECRET, Server, Setup, Wire, has_faults, sign, stripe};
 use std::time::{Duration, Instant};
@@ -19,26 +19,22 @@ fn p99(mut times: Vec<Duration>) -> Duration {
 }
 
 #[test]
-fn a_worker_that_takes_two_seconds_does_not_move_the_acknowledgement() {
+fn four_hundred_are_answered_while_the_worker_stands_before_the_first() {
     if !has_faults() {
         return;
     }
-    let quick = Server::start();
-    let slow = Setup::new().delay("before_read", 2000).start();
-    let (mut to_quick, mut to_slow) = (Wire::to(quick.public), Wire::to(slow.public));
-    let (mut quick_times, mut slow_times) = (Vec::new(), Vec::new());
-    // Until the sleeper has done one event at least, sleep and transaction and all.
-    let done = || slow.count("SELECT count(*) FROM postonce_raw_events WHERE state = 'DONE'");
-    let mut n = 0;
-    while n < 400 || done() == 0 {
-        quick_times.push(measure(&mut to_quick, n));
-        slow_times.push(measure(&mut to_slow, n));
-        n += 1;
-    }
-    let longest = slow_times.iter().max().copied().unwrap();
-    assert!(longest < Duration::from_millis(1900), "an answer waited for the worker: {longest:?}");
-    let (quick, slow) = (p99(quick_times), p99(slow_times));
-    println!("p99 of the acknowledgement: {quick:?} with a quick worker, {slow:?} with one that sleeps");
-    assert!(slow < quick * 3 + Duration::from_millis(5), "{slow:?} with a slow worker, {quick:?} without");
-    assert!(slow < Duration::from_millis(50).max(quick * 2), "{slow:?}");
+    let (quick, held) = (Server::start(), Setup::new().hold("before_read").start());
+    let (mut to_quick, mut to_held) = (Wire::to(quick.public), Wire::to(held.public));
+    let times: Vec<_> = (0..400).map(|n| (measure(&mut to_quick, n), measure(&mut to_held, n))).collect();
+    assert_eq!(held.count("SELECT count(*) FROM postonce_raw_events WHERE state = 'RECEIVED'"), 400, "all are kept");
+    let (quick_times, held_times) = times.into_iter().unzip();
+    println!(
+        "p99 of the answers: {:?} beside a worker, {:?} beside one that stands",
+        p99(quick_times),
+        p99(held_times)
+    );
+    held.release();
+    held.settled();
+    assert_eq!(held.ledger().len(), 400);
+    held.check();
 }

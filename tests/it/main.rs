@@ -14,6 +14,7 @@ mod cases_store;
 mod cases_wire;
 mod crash;
 #[allow(dead_code, reason = "each topic uses its part of it")]
+#[path = "../harness/mod.rs"]
 mod harness;
 mod inside;
 mod keeping;

@@ -58,7 +58,12 @@ fn fill(db: &mut Connection, all: i64, now: i64) {
             let mut entry = tx
                 .prepare("INSERT INTO postonce_journal VALUES (?1, 1, 'payment', ?2, ?3, ?4, NULL, ?5, 'USD', NULL, ?6, ?7, 1, NULL, NULL, 2, zeroblob(32))")
                 .unwrap();
-            let mut posting = tx.prepare("INSERT INTO postonce_postings VALUES (?1, ?2, ?3, ?4, ?5)").unwrap();
+            let mut posting = tx
+                .prepare(
+                    "INSERT INTO postonce_postings VALUES (?1, ?2, ?3, ?4, ?5,
+                       (SELECT last FROM postonce_accounts WHERE id = ?3), (SELECT last FROM postonce_accounts WHERE id = ?4))",
+                )
+                .unwrap();
             let mut message = tx
                 .prepare("INSERT INTO postonce_outbox(id, key, endpoint, raw_event, journal, state, attempts, created_at, ended_at, last_error) VALUES (?1, ?2, 'app', ?3, ?1, ?4, 1, ?5, ?5 + 90, ?6)")
                 .unwrap();

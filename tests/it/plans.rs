@@ -67,3 +67,27 @@ fn what_is_due_and_what_is_dead_are_found_by_their_indexes() {
     let found = lines.iter().any(|line| line.contains("postonce_raw_events_for_a_person"));
     assert!(found, "the list of the dead: {lines:?}");
 }
+
+#[test]
+fn no_row_that_is_written_makes_sqlite_build_a_table_for_a_list_of_words() {
+    let db = Connection::open_in_memory().unwrap();
+    db.execute_batch(include_str!("../../schema.sql")).unwrap();
+    let all = |sql: &str| -> Vec<String> {
+        let mut statement = db.prepare(sql).unwrap();
+        let rows = statement.raw_query().mapped(|r| r.get(0)).collect::<rusqlite::Result<_>>();
+        rows.unwrap()
+    };
+    let tables = all("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'postonce_%'");
+    assert!(tables.len() > 20, "{tables:?}");
+    for table in tables {
+        let columns = all(&format!("SELECT name FROM pragma_table_info('{table}')"));
+        let values = vec!["?"; columns.len()].join(", ");
+        let sql = format!("EXPLAIN INSERT INTO {table}({}) VALUES ({values})", columns.join(", "));
+        let mut statement = db.prepare(&sql).unwrap();
+        let mut steps = statement.raw_query();
+        while let Some(step) = steps.next().unwrap() {
+            let what: String = step.get(1).unwrap();
+            assert_ne!(what, "OpenEphemeral", "a row of {table}: write its IN with OR");
+        }
+    }
+}

@@ -4,8 +4,8 @@
 //! goes on by itself.
 
 use crate::disk::{Disk, beside};
-use crate::engine::{Folder, charge, check, eventually, keep, keep_at_last, ledger, settled, start};
-use crate::harness::{self, SECRET, Server, Setup, Wire, stripe};
+use crate::engine::{charge, check, keep, keep_at_last, ledger, settled, start};
+use crate::harness::{self, Folder, SECRET, Server, Setup, Wire, eventually, stripe};
 use postonce::engine::Engine;
 use postonce::store::{Faulty, Options};
 use std::fs;
@@ -178,7 +178,7 @@ fn a_deleted_log_loses_nothing_of_what_it_held() {
 struct Small(std::path::PathBuf);
 
 impl Small {
-    fn over(folder: &harness::Folder, options: &str) -> Option<Small> {
+    fn over(folder: &Folder, options: &str) -> Option<Small> {
         let path = folder.join("");
         let mounted =
             std::process::Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&path).status();
@@ -248,18 +248,21 @@ fn until_full(server: &Server, reason: &str, make_room: impl FnOnce()) {
     eprintln!("{n} events, {} refused", refused.len());
 }
 
+/// Where the room ends decides whether the log or the file meets it first: with more and with less of it.
 #[test]
 fn on_a_full_file_system_the_server_says_so_and_recovers_by_itself() {
-    let folder = std::sync::Arc::new(harness::Folder::new());
-    let Some(_small) = Small::over(&folder, "size=12m") else { return };
-    let log = tempfile();
-    std::os::unix::fs::symlink(&log, folder.join("server.log")).unwrap();
-    fs::write(folder.join("ballast"), vec![1; 10_500 << 10]).unwrap();
-    let server = Server::start_in(folder.clone(), Setup::new().env("POSTONCE_CHECKPOINT_PAGES", "100"));
-    until_full(&server, "the disk is full", || fs::remove_file(folder.join("ballast")).unwrap());
-    assert!(server.log().contains("are free on the disk"), "it warned before");
-    server.stop();
-    fs::remove_file(log).unwrap();
+    for ballast in [1200 << 10, 1500 << 10, 1800 << 10] {
+        let folder = std::sync::Arc::new(Folder::new());
+        let Some(_small) = Small::over(&folder, "size=3m") else { return };
+        let log = tempfile();
+        std::os::unix::fs::symlink(&log, folder.join("server.log")).unwrap();
+        fs::write(folder.join("ballast"), vec![1; ballast]).unwrap();
+        let server = Server::start_in(folder.clone(), Setup::new().env("POSTONCE_CHECKPOINT_PAGES", "100"));
+        until_full(&server, "the disk is full", || fs::remove_file(folder.join("ballast")).unwrap());
+        assert!(server.log().contains("are free on the disk"), "it warned before");
+        server.stop();
+        fs::remove_file(log).unwrap();
+    }
 }
 
 fn tempfile() -> std::path::PathBuf {
@@ -281,7 +284,7 @@ fn at_a_limit_of_its_file_size_the_server_lives_says_so_and_recovers_by_itself()
 
 #[test]
 fn without_room_for_another_name_the_server_refuses_to_start_and_starts_when_there_is() {
-    let folder = std::sync::Arc::new(harness::Folder::new());
+    let folder = std::sync::Arc::new(Folder::new());
     let Some(_small) = Small::over(&folder, "size=3m,nr_inodes=4") else { return };
     let log = tempfile().with_extension("inodes");
     std::os::unix::fs::symlink(&log, folder.join("server.log")).unwrap();

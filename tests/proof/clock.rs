@@ -1,5 +1,5 @@
 //! Clocks that jump by a day, forward and back, while the process runs and while it does not: nothing is stuck, nothing is
-//! swept early, and nobody is flooded with retries.
+//! swept early, and nobody is flooded with retries. Times that no clock of a computer shows, and hours that some days lack.
 
 use crate::harness::{App, SECRET, Server, Setup, Wire, eventually, sign_at, stripe};
 use std::fs;
@@ -114,5 +114,33 @@ fn a_clock_that_drifts_quickly_changes_no_order_and_no_wait() {
     server.delivered();
     assert_eq!(server.ledger().len(), 40);
     assert_eq!(server.count("SELECT count(*) FROM postonce_raw_events WHERE attempts <> 1"), 0);
+    server.check();
+}
+
+/// Paddle's own body of the vectors, at another time and under other names.
+fn paddle(n: u32, at: &str) -> String {
+    let all: serde_json::Value = serde_json::from_str(include_str!("../vectors/events/paddle.json")).unwrap();
+    let body = all[0]["body"].as_str().unwrap();
+    body.replace("2026-11-18T08:00:06.5Z", at)
+        .replace("2026-11-18T08:00:06.123456Z", at)
+        .replace("evt_01kx0000000000000000000001", &format!("evt_01kx00000000000000000009{n:02}"))
+        .replace("txn_01kx9n4v8r0c7t5m2q3w1e6y0a", &format!("txn_01kx9n4v8r0c7t5m2q3w1e6y{n:02}"))
+}
+
+#[test]
+fn a_leap_second_is_a_time_of_its_day_and_holds_no_payment_back() {
+    let server = Setup::new().source("paddle", SECRET).start();
+    let times =
+        ["2026-12-31T23:59:59Z", "2026-12-31T23:59:60Z", "2026-12-31T23:59:60.75Z", "2027-01-01T00:59:60+01:00"];
+    for (n, at) in times.iter().enumerate() {
+        server.send("paddle", &paddle(n as u32, at)).is(200);
+    }
+    server.settled();
+    let entries = server.list(&["ledger"]);
+    assert_eq!(entries.len(), times.len(), "{:?}", server.states());
+    for entry in entries {
+        let at = entry["occurred_at"].as_str().unwrap();
+        assert!(at.starts_with("2026-12-31T23:59:59"), "{entry}");
+    }
     server.check();
 }

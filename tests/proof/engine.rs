@@ -1,6 +1,7 @@
 //! The engine inside the test's own process, on a folder of its own: keeps bodies, waits until nothing is due, reads the
 //! ledger. Waits for facts with a deadline.
 
+use crate::harness::{PATIENCE, SECRET, eventually};
 use postonce::config::Loaded;
 use postonce::engine::{self, Engine};
 use postonce::error::Result;
@@ -11,57 +12,8 @@ use postonce::store::{Options, check};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::path::Path;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
-/// Longer than any fact may take on a busy machine; reaching it is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// The signing secret of the sources.
-pub const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHMgMDEyMzQ1Njc4OQ==";
-
-/// Looks until `fact` gives something.
-pub fn eventually<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(value) = fact() {
-            return value;
-        }
-        assert!(Instant::now() < until, "waited {PATIENCE:?} in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A folder of the test's own, gone afterwards unless the test fails.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    /// A new, empty one.
-    pub fn new() -> Folder {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let path =
-            std::env::temp_dir().join(format!("postonce-proof-{}-{}", std::process::id(), NEXT.fetch_add(1, SeqCst)));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    /// A path inside it.
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("left for you to look at: {}", self.0.display());
-        } else {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-}
 
 /// A configuration with one Stripe source and nobody to tell, all ports free ones.
 pub fn configuration(folder: &Path) -> Loaded {

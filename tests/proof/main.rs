@@ -10,8 +10,8 @@ mod crash_points;
 mod disk;
 #[allow(dead_code, reason = "each topic uses its part of it")]
 mod engine;
-#[allow(dead_code, reason = "each topic uses its part of it")]
-#[path = "../it/harness.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests in tests/it use the rest")]
+#[path = "../harness/mod.rs"]
 mod harness;
 mod model;
 mod mutations;

@@ -2,7 +2,8 @@
 //! covers, every acknowledged event is there, the file is sound, and the ledger comes to what it would have been.
 
 use crate::disk::{Cut, Disk, Image, Op, Replay, lay_out, long, seed};
-use crate::engine::{Folder, charge, check, keep_then, ledger, settled, start};
+use crate::engine::{charge, check, keep_then, ledger, settled, start};
+use crate::harness::Folder;
 use postonce::store::{Faulty, Options, check as truths, open_for_reading, raw};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -1,8 +1,7 @@
 //! Secrets stay where they were given: none shows in a log, an answer, a listing, a page, a metric or the database, not
 //! as text and not as the bytes behind it. And the files belong to their owner alone.
 
-use crate::engine::Folder;
-use crate::harness::{App, Server, Setup, postonce, sign, stripe};
+use crate::harness::{self, App, Folder, Server, Setup, postonce, sign, stripe};
 use base64::Engine as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -101,7 +100,7 @@ fn planted_secrets_show_nowhere() {
             let request = format!(
                 "GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
             );
-            let mut wire = crate::harness::Wire::to(host);
+            let mut wire = harness::Wire::to(host);
             wire.write(request.as_bytes()).unwrap();
             let answer = wire.answer().unwrap();
             shows_none(&format!("the operator's {path}"), format!("{answer:?}").as_bytes());

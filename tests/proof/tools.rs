@@ -2,7 +2,8 @@
 //! sqldiff where they are installed (Debian: sqlite3, sqlite3-tools; POSTONCE_SQLITE_TOOLS names a folder).
 
 use crate::disk::{Cut, Disk, Replay, lay_out};
-use crate::engine::{Folder, charge, keep_at_last, ledger_of, settled, start};
+use crate::engine::{charge, keep_at_last, ledger_of, settled, start};
+use crate::harness::Folder;
 use postonce::store::{Faulty, Options, open_for_reading};
 use std::ffi::OsString;
 use std::fs::File;

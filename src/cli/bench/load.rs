@@ -17,8 +17,14 @@ pub(super) const SECRET: &str = "whsec_bench";
 
 /// What to offer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
+pub(super) struct Offer<'a> {
     pub address: SocketAddr,
+    /// The path of the source.
+    pub path: &'a str,
+    /// Its secret.
+    pub secret: &'a str,
+    /// One customer for all.
+    pub hot: bool,
     pub connections: usize,
     pub time: Duration,
     /// Requests a second; `None`: as fast as they are answered.
@@ -68,15 +74,17 @@ struct Conn {
 /// Unique signed requests.
 struct Maker {
     key: Hmac<Sha256>,
+    accounts: u64,
     filler: String,
     body: Vec<u8>,
 }
 
 impl Maker {
-    fn new(size: usize) -> Maker {
+    fn new(size: usize, secret: &str, hot: bool) -> Maker {
         let letters: String = (0..size).map(|i| (b'a' + ((i * 7 + i / 26 * 11) % 26) as u8) as char).collect();
         Maker {
-            key: Hmac::new_from_slice(SECRET.as_bytes()).expect("any length"),
+            key: Hmac::new_from_slice(secret.as_bytes()).expect("any length"),
+            accounts: if hot { 1 } else { 1000 },
             filler: letters[..size.saturating_sub(900)].to_owned(),
             body: Vec::with_capacity(size + 200),
         }
@@ -84,7 +92,8 @@ impl Maker {
 
     /// A payment of Stripe's shape under provider-like ids: a common prefix, growing in time.
     fn body(&mut self, number: u64, now: i64) {
-        let (account, amount) = ((number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % 1000, 100 + number % 9900);
+        let (account, amount) =
+            ((number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % self.accounts, 100 + number % 9900);
         self.body.clear();
         let _ = write!(
             self.body,
@@ -111,8 +120,13 @@ impl Maker {
 
 /// The body of one event.
 pub(super) fn numbered_body(size: usize, number: u64) -> Vec<u8> {
-    let mut maker = Maker::new(size);
-    maker.body(number, crate::clock::wall() / 1000);
+    body_at(size, number, crate::clock::wall() / 1000)
+}
+
+/// The body of one event of another time, in seconds.
+pub(super) fn body_at(size: usize, number: u64, at: i64) -> Vec<u8> {
+    let mut maker = Maker::new(size, SECRET, false);
+    maker.body(number, at);
     maker.body
 }
 
@@ -140,7 +154,7 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
         conns.push(Conn { stream, out: Vec::new(), sent: 0, inbox: Vec::new(), since: Instant::now(), busy: false });
     }
     let mut heard = Heard { next: offer.first, ..Heard::default() };
-    let mut maker = Maker::new(offer.size);
+    let mut maker = Maker::new(offer.size, offer.secret, offer.hot);
     let mut idle: VecDeque<usize> = (0..offer.connections).collect();
     let began = Instant::now();
     let gap = offer.rate.map(|rate| Duration::from_secs(1).div_f64(rate as f64));
@@ -171,7 +185,7 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
             let conn = &mut conns[at];
             conn.out.clear();
             conn.sent = 0;
-            maker.request(number, "/webhooks/stripe", &mut conn.out);
+            maker.request(number, offer.path, &mut conn.out);
             conn.since = since;
             conn.busy = true;
             push(conn, &poller, at).map_err(fail)?;

@@ -3,11 +3,15 @@
 //! The server runs in this process with the load beside it, on the disk of `--dir`. Each figure has a yardstick from the
 //! same run: fdatasync alone, and one thread that appends the same rows in the same batches.
 
+mod aim;
+mod busy;
+mod fill;
 mod load;
 
 use super::args::Bench;
 use super::{Done, Outcome};
 use crate::config::Loaded;
+use crate::edge::{self, Front, Limits, Proxies, Reply, Response, Route};
 use crate::engine::{self, Parts};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Options as SignatureOptions, Secret, Verifier};
@@ -19,6 +23,7 @@ use load::{Heard, Offer, SECRET};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{Seek as _, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -26,6 +31,12 @@ use std::time::{Duration, Instant};
 const BODY: usize = 2500;
 
 pub(super) fn run(args: &Bench) -> Done {
+    if let Some(url) = &args.url {
+        return aim::run(args, url, time(args)).map(|()| Outcome::Fine);
+    }
+    if let (Some(events), Some(file)) = (args.fill, &args.file) {
+        return fill::run(file, events).map(|()| Outcome::Fine);
+    }
     let dir =
         args.dir.clone().unwrap_or_else(|| PathBuf::from(".")).join(format!("postonce-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir)
@@ -53,6 +64,9 @@ impl Run<'_> {
         }
         if self.wants("fdatasync") {
             self.disk()?;
+        }
+        if self.wants("null handler") {
+            self.null_handler()?;
         }
         if self.wants("append alone keep and answer") {
             let alone = self.sqlite_alone()?;
@@ -137,6 +151,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The edge with a handler that does nothing: what HTTP alone costs here.
+    fn null_handler(&self) -> Result<()> {
+        let fail = |e: std::io::Error| Error::Unavailable(e.to_string());
+        let listener = edge::listen(SocketAddr::from(([127, 0, 0, 1], 0))).map_err(fail)?;
+        let front = Front::start(
+            listener,
+            Limits::default(),
+            Proxies::default(),
+            |_, _| Route::Read { limit: 1 << 20 },
+            |_, reply: Reply| reply.send(Response::text(200, "ok")),
+        )
+        .map_err(fail)?;
+        for connections in &self.args.connections {
+            let offer = Offer { connections: *connections, ..self.base(front.local_addr()) };
+            self.say(&format!("null handler, {connections} connections"), figures(&load::run(&offer)?), None);
+        }
+        front.stop(Duration::from_secs(1));
+        Ok(())
+    }
+
     /// One thread that appends the same rows, in batches of 64: the yardstick of keep-and-answer.
     fn sqlite_alone(&self) -> Result<f64> {
         let mut best = 0.0;
@@ -159,10 +193,10 @@ impl Run<'_> {
     }
 
     fn keep(&self, alone: f64) -> Result<()> {
-        for connections in [1, 16, 64, 256] {
+        for connections in &self.args.connections {
             let server = self.server(&format!("keep{connections}.db"), false)?;
             let cpu_before = cpu_by_thread();
-            let heard = self.offer(&server, connections, None, 0)?;
+            let heard = self.offer(&server, *connections, None, self.first(&server)?)?;
             let ratio = heard.rate() / alone;
             let mut figures = figures(&heard);
             figures["of_alone"] = json!(round(ratio));
@@ -170,9 +204,9 @@ impl Run<'_> {
             self.say(&format!("keep and answer, {connections} connections"), figures, None);
             self.end(server);
         }
-        for rate in [1000, 5000] {
+        for rate in self.rates(&[1000, 5000]) {
             let server = self.server("offered.db", false)?;
-            let heard = self.offer(&server, 64, Some(rate), 0)?;
+            let heard = self.offer(&server, 64, Some(rate), self.first(&server)?)?;
             self.say(&format!("keep and answer, {rate}/s offered"), figures(&heard), None);
             self.end(server);
         }
@@ -182,7 +216,9 @@ impl Run<'_> {
     /// Everything durable and applied: claim, entry, posting, balances, outbox row.
     fn end_to_end(&self) -> Result<()> {
         let server = self.server("whole.db", true)?;
-        let mut first = 0;
+        let mut first = self.first(&server)?;
+        let busy = self.args.busy.then(|| busy::Busy::start(&server, &self.dir));
+        let before = self.size(&server);
         if self.args.full > 0 {
             first = self.fill(&server)?;
         }
@@ -190,10 +226,11 @@ impl Run<'_> {
             server.engine().shared().counts.ended[State::ALL.iter().position(|s| *s == State::Done).unwrap_or(0)]
                 .load(Relaxed)
         };
-        for rate in [Some(1000), Some(5000), Some(10_000), Some(15_000), Some(20_000), None] {
+        let rates = self.rates(&[1000, 5000, 10_000, 15_000, 20_000]);
+        for rate in rates.into_iter().map(Some).chain([None]) {
             let before = done();
             let cpu_before = cpu_by_thread();
-            let heard = self.offer(&server, 64, rate, first)?;
+            let heard = self.offer(&server, 128, rate, first)?;
             first = heard.next;
             let applied = done() - before;
             let (waited, behind) = (Instant::now(), heard.answered.saturating_sub(applied));
@@ -209,11 +246,18 @@ impl Run<'_> {
                 rate.map_or("end to end, closed loop".to_owned(), |rate| format!("end to end, {rate}/s offered"));
             self.say(&name, figures, None);
         }
+        if let Some(busy) = busy {
+            self.say("meanwhile", busy.stop()?, None);
+        }
         let path = server.engine().shared().store.path().to_owned();
         let events = done().max(1);
         server.stop();
         let size = std::fs::metadata(&path).map_or(0, |m| m.len());
-        self.say("file", json!({ "bytes_per_payment": size / events, "payments": events }), None);
+        self.say(
+            "file",
+            json!({ "bytes_per_payment": size.saturating_sub(before) / events, "payments": events, "bytes": size }),
+            None,
+        );
         self.say("memory", json!({ "peak_mib": peak_mib() }), Some("with the load generator"));
         Ok(())
     }
@@ -223,8 +267,7 @@ impl Run<'_> {
         let mut next = 0;
         let began = Instant::now();
         while next < self.args.full {
-            let offer =
-                Offer { connections: 64, time: Duration::from_secs(10), rate: None, first: next, ..self.base(server) };
+            let offer = Offer { time: Duration::from_secs(10), first: next, ..self.base(server.public_addr()) };
             next = load::run(&offer)?.next;
             eprintln!("filling: {next} of {} in {} s", self.args.full, began.elapsed().as_secs());
         }
@@ -235,40 +278,75 @@ impl Run<'_> {
         Ok(next)
     }
 
-    fn base(&self, server: &Server) -> Offer {
+    /// Where the numbers of new events begin: after those that the file holds.
+    fn first(&self, server: &Server) -> Result<u64> {
+        server.engine().shared().store.read(|conn| Ok(u64::try_from(raw::newest(conn)?).unwrap_or(0) + 1))
+    }
+
+    fn rates(&self, usual: &[u64]) -> Vec<u64> {
+        if self.args.rate.is_empty() { usual.to_vec() } else { self.args.rate.clone() }
+    }
+
+    fn size(&self, server: &Server) -> u64 {
+        std::fs::metadata(server.engine().shared().store.path()).map_or(0, |m| m.len())
+    }
+
+    fn base(&self, address: SocketAddr) -> Offer<'static> {
         Offer {
-            address: server.public_addr(),
+            address,
+            path: "/webhooks/stripe",
+            secret: SECRET,
+            hot: self.args.hot,
             connections: 64,
             time: self.time,
             rate: None,
             size: BODY,
-            duplicate_every: 0,
+            duplicate_every: every(self.args.duplicates),
             first: 0,
         }
     }
 
     fn offer(&self, server: &Server, connections: usize, rate: Option<u64>, first: u64) -> Result<Heard> {
-        load::run(&Offer { connections, rate, first, ..self.base(server) })
+        load::run(&Offer { connections, rate, first, ..self.base(server.public_addr()) })
     }
 
     fn server(&self, name: &str, applies: bool) -> Result<Server> {
-        // The outbox rows are written; their delivery is not what is measured.
-        let text = format!(
-            "database = {:?}\nlisten = \"127.0.0.1:0\"\n[operator]\nlisten = \"127.0.0.1:0\"\n[[source]]\nname = \"stripe\"\nsecrets = [\"file:{}\"]\n[[deliver]]\nname = \"app\"\nurl = \"http://127.0.0.1:9/\"\n",
-            self.dir.join(name).display().to_string(),
-            self.dir.join("secret").display()
-        );
-        std::fs::write(self.dir.join("secret"), SECRET).map_err(|e| Error::Unavailable(e.to_string()))?;
-        let loaded = Loaded::parse(text).map_err(|faults| Error::Apply(faults[0].to_string()))?;
-        engine::build(&loaded).map_err(|faults| Error::Apply(faults[0].to_string()))?;
-        Server::start_with(&loaded, &Options::default(), Parts { apply: applies, deliver: false })
+        let path = self.args.file.clone().unwrap_or_else(|| self.dir.join(name));
+        let loaded = configuration(&path, &self.dir)?;
+        let began = Instant::now();
+        let server = Server::start_with(&loaded, &Options::default(), Parts { apply: applies, deliver: false })?;
+        if self.args.file.is_some() {
+            let (took, events) = (began.elapsed().as_secs_f64() * 1000.0, self.first(&server)? - 1);
+            self.say("start", json!({ "ms": round(took), "events": events, "bytes": self.size(&server) }), None);
+        }
+        Ok(server)
     }
 
     fn end(&self, server: Server) {
         let path = server.engine().shared().store.path().to_owned();
         server.stop();
-        remove(&path);
+        if self.args.file.is_none() {
+            remove(&path);
+        }
     }
+}
+
+/// One source, and an app whose messages are written and not sent: their delivery is not what is measured.
+fn configuration(database: &Path, dir: &Path) -> Result<Loaded> {
+    let text = format!(
+        "database = {:?}\nlisten = \"127.0.0.1:0\"\n[operator]\nlisten = \"127.0.0.1:0\"\n[[source]]\nname = \"stripe\"\nsecrets = [\"file:{}\"]\n[[deliver]]\nname = \"app\"\nurl = \"http://127.0.0.1:9/\"\n",
+        database.display().to_string(),
+        dir.join("secret").display()
+    );
+    std::fs::write(dir.join("secret"), SECRET).map_err(|e| Error::Unavailable(e.to_string()))?;
+    let loaded = Loaded::parse(text).map_err(|faults| Error::Apply(faults[0].to_string()))?;
+    engine::build(&loaded).map_err(|faults| Error::Apply(faults[0].to_string()))?;
+    Ok(loaded)
+}
+
+/// Every how many requests one repeats.
+fn every(percent: u64) -> u64 {
+    100_u64.checked_div(percent).unwrap_or(0)
 }
 
 fn figures(heard: &Heard) -> serde_json::Value {
@@ -283,15 +361,19 @@ fn figures(heard: &Heard) -> serde_json::Value {
     figures
 }
 
+fn sample_headers(number: u64) -> String {
+    format!(
+        "{}\n{number}",
+        "host: bench\ncontent-type: application/json; charset=utf-8\nuser-agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\naccept: */*; q=0.5, application/xml\ncache-control: no-cache\nstripe-signature: t=1796040000,v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd\ncontent-length: 2500"
+    )
+}
+
 fn sample_row(number: u64) -> NewRaw {
     NewRaw {
         source: "stripe".into(),
         origin: Origin::Webhook,
         secret: Some("bench".into()),
-        headers: format!(
-            "{}\n{number}",
-            "host: bench\ncontent-type: application/json; charset=utf-8\nuser-agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\naccept: */*; q=0.5, application/xml\ncache-control: no-cache\nstripe-signature: t=1796040000,v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd\ncontent-length: 2500"
-        ),
+        headers: sample_headers(number),
         query: String::new(),
         body: StoredBody::pack(&load::numbered_body(BODY, number)),
     }

@@ -6,30 +6,39 @@ use super::fixtures::{Delivery, bodies, interpreter};
 use super::tests::{event, invented, parked, read};
 use crate::event::Meaning;
 use proptest::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long this thread has worked: what others do on the machine meanwhile does not count, where the system tells.
+/// How long this thread has been on a processor: what others do on the machine meanwhile does not count. The clock of the
+/// thread itself; the scheduler's statistics lag by up to a tick, which is longer than a small body takes.
 fn worked() -> Duration {
-    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let on_processor = told.and_then(|text| text.split(' ').next()?.parse().ok());
-    on_processor.map_or_else(|| START.elapsed(), Duration::from_nanos)
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Interpreting `n` times as much must not take many times `n` times as long.
+/// How many times as much is in the large body as in the small one.
+const TIMES: usize = 32;
+/// How much more the large one may cost than as many small ones: 1 is linear, [`TIMES`] is a square.
+const DEARER: u128 = 6;
+
+/// One body that holds `TIMES` as much must not cost many times what `TIMES` bodies do. Both are read in turn, so that a
+/// busy machine (caches, clock rate) is as hard on the one as on the other; the median of the rounds counts.
 fn linear(name: &str, body: impl Fn(usize) -> String, interpreter: &Interpreter) {
-    let time = |n: usize| {
-        let body = body(n);
-        let once = || {
-            let start = worked();
-            std::hint::black_box(read(interpreter, &body));
-            worked() - start
-        };
-        (0..3).map(|_| once()).min().unwrap_or_default()
+    let (small, large) = (body(500), body(500 * TIMES));
+    let cost = |body: &str, times: usize| {
+        let start = worked();
+        (0..times).for_each(|_| drop(std::hint::black_box(read(interpreter, body))));
+        worked() - start
     };
-    let (small, large) = (time(500).max(Duration::from_micros(200)), time(16_000));
-    assert!(large < small * 32 * 16, "{name}: {small:?} for 500, {large:?} for 16000");
+    let mut rounds: Vec<(u128, Duration, Duration)> = (0..3)
+        .map(|_| (cost(&small, TIMES), cost(&large, 1)))
+        .map(|(many, one)| (one.as_nanos() * 100 / many.as_nanos().max(1), many, one))
+        .collect();
+    rounds.sort();
+    let (percent, many, one) = rounds[rounds.len() / 2];
+    println!("{name}: one large body costs {percent} % of what {TIMES} small ones do");
+    assert!(percent < DEARER * 100, "{name}: {one:?} for one large body, {many:?} for {TIMES} small ones");
 }
 
 #[test]

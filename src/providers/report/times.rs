@@ -206,8 +206,12 @@ fn pattern(pattern: &[u8], text: &[u8]) -> Option<Parts> {
         }
         hour = hour % 12 + if afternoon { 12 } else { 0 };
     }
-    if !rest.is_empty() || hour > 23 || minute > 59 || second > 59 {
+    if !rest.is_empty() || hour > 23 || minute > 59 || second > 60 {
         return None;
+    }
+    // A leap second is the last moment of the day that it ends: the clock of computers has no number for it.
+    if second == 60 {
+        (second, millis) = (59, 999);
     }
     let date = DateTime::new(year as i16, month as i8, day as i8, 0, 0, 0, 0).ok()?.date();
     let days = i64::from(days_before(date.year().into()) + i32::from(date.day_of_year()) - 1);
@@ -260,6 +264,17 @@ mod tests {
         for impossible in ["2026-02-29 10:00", "2026-13-01 10:00", "2026-11-20 24:00", "2026-11-20"] {
             assert!(minute.read(impossible, None).is_err(), "{impossible}");
         }
+    }
+
+    #[test]
+    fn a_leap_second_belongs_to_the_day_that_it_ends() {
+        let last = utc("2026-12-31T23:59:59.999Z");
+        assert_eq!(clock("").read("2026-12-31T23:59:60Z", None), Ok((last, None)));
+        assert_eq!(clock("").read("2027-01-01T05:29:60.5+05:30", None), Ok((last, None)));
+        let mut plain = clock("format = '%Y-%m-%d %H:%M:%S'\nzone = 'Europe/Berlin'");
+        assert_eq!(plain.read("2027-01-01 00:59:60", None), Ok((last, None)));
+        assert!(plain.read("2027-01-01 00:59:61", None).is_err());
+        assert_eq!(rfc3339_millis("2026-12-31T23:59:60Z"), Some(last));
     }
 
     #[test]
