@@ -2,8 +2,11 @@
 --
 -- Times are milliseconds since 1970 UTC. Amounts are minor units of their currency (ISO 4217 exponent), never floats.
 -- Each table says who inserts, updates and deletes. All names start with postonce_, so that the tables can live in an
--- app's own file. A list of three words and more is written with OR: for each IN of constants SQLite makes a table of its
--- own, at each write of a row. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
+-- app's own file. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
+--
+-- Two habits for speed. A list of three words and more is written with OR: for each IN of constants SQLite makes a table
+-- of its own, at each write of a row. And the triggers that run for every event refuse with FAIL (nothing of the row is
+-- written by then) or ROLLBACK: for ABORT it copies each page that the statement may touch.
 
 CREATE TABLE postonce_meta(                  -- written at open and at a clean stop
   key   TEXT NOT NULL PRIMARY KEY,
@@ -68,7 +71,7 @@ CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE 
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD';
 CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
-  BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
+  BEGIN SELECT RAISE(FAIL, 'a fence only grows'); END;
 
 -- What a raw event was read as.
 CREATE TABLE postonce_events(                -- inserted by claim; replaced when a replay reads it anew
@@ -104,11 +107,9 @@ CREATE TABLE postonce_claims(                -- inserted by claim; CLAIMED -> DO
   CONSTRAINT alias_names_its_movement CHECK ((state = 'ALIAS') = (alias_of IS NOT NULL)),
   CONSTRAINT amount_has_a_currency CHECK ((amount IS NULL) = (currency IS NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER postonce_claims_end BEFORE UPDATE ON postonce_claims WHEN OLD.state <> 'CLAIMED'
-  BEGIN SELECT RAISE(ABORT, 'this claim has ended'); END;
-CREATE TRIGGER postonce_claims_fixed BEFORE UPDATE ON postonce_claims
-  WHEN (NEW.book, NEW.kind, NEW.ref, NEW.amount, NEW.currency) IS NOT (OLD.book, OLD.kind, OLD.ref, OLD.amount, OLD.currency)
-  BEGIN SELECT RAISE(ABORT, 'what was claimed is fixed'); END;
+CREATE TRIGGER postonce_claims_fixed BEFORE UPDATE ON postonce_claims WHEN OLD.state <> 'CLAIMED'
+    OR (NEW.book, NEW.kind, NEW.ref, NEW.amount, NEW.currency) IS NOT (OLD.book, OLD.kind, OLD.ref, OLD.amount, OLD.currency)
+  BEGIN SELECT CASE WHEN OLD.state <> 'CLAIMED' THEN RAISE(FAIL, 'this claim has ended') ELSE RAISE(FAIL, 'what was claimed is fixed') END; END;
 CREATE TRIGGER postonce_claims_kept BEFORE DELETE ON postonce_claims
   BEGIN SELECT RAISE(ABORT, 'claims never expire'); END;
 
@@ -177,8 +178,6 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
 
--- FAIL and ROLLBACK in the three triggers that run for every entry: ABORT makes SQLite copy each page that the statement
--- touches before it touches it. A row that is refused before it is written leaves nothing behind, with FAIL either.
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
   CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(FAIL, 'journal ids have no gaps')
        WHEN NEW.reverses IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.reverses AND reverses IS NULL)

@@ -135,7 +135,7 @@ impl<'a> Happening<'a> {
         self.remark.replace(Some(what));
     }
 
-    /// See [`Happening::remark`].
+    /// The remark that was made on the event, if any.
     pub fn remarked(&self) -> Option<String> {
         self.remark.borrow().clone()
     }

@@ -244,6 +244,12 @@ impl<'a> Tx<'a> {
         self.trusting
     }
 
+    /// What a statement says of its own failure. Without savepoints that undoes the whole transaction, and no statement has to
+    /// keep what it would need to undo itself.
+    fn or_fail(&self) -> &'static str {
+        if self.trusting { "OR FAIL" } else { "" }
+    }
+
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.
     pub fn savepoint<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.trusting {
