@@ -135,7 +135,7 @@ fn fill(db: &mut Connection, all: i64, now: i64) {
             row.execute(params![now - 100 * DAY + n, format!("event {}", n + 1)]).unwrap();
         }
         let mut report = tx
-            .prepare("INSERT INTO postonce_reports(id, book, source, name, origin, window_start, window_end, sha256, rows, fetched_at) VALUES (?1, 1, 1, 'balance', 'api', ?1, ?1 + 1, randomblob(32), NULL, ?2)")
+            .prepare("INSERT INTO postonce_reports(id, book, source, name, origin, window_start, window_end, sha256, first_line, fetched_at) VALUES (?1, 1, 1, 'balance', 'api', ?1, ?1 + 1, randomblob(32), 1, ?2)")
             .unwrap();
         let mut run = tx
             .prepare("INSERT INTO postonce_runs(id, book, source, report_name, day, again, window_start, window_end, started_at, state) VALUES (?1, 1, 1, 'balance', ?2, 0, ?1, ?1 + 1, ?3, 'RUNNING')")
