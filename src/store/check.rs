@@ -43,7 +43,7 @@ const TRUTHS: &[(&str, &str)] = &[
            again AS (
              SELECT book, code, customers, 'R' AS clock, currency, block AS at, sum(debits) AS debits, sum(credits) AS credits FROM posted GROUP BY 1, 2, 3, 5, 6
              UNION ALL SELECT book, code, customers, 'O', currency, hour, sum(debits), sum(credits) FROM posted GROUP BY 1, 2, 3, 5, 6)
-         SELECT 'book ' || book || ' ' || code || ' ' || currency || ' ' || clock || ' ' || at FROM (
+         SELECT DISTINCT 'book ' || book || ' ' || code || ' ' || currency || ' ' || clock || ' ' || at FROM (
            SELECT * FROM (SELECT * FROM again EXCEPT SELECT * FROM postonce_sums)
            UNION SELECT * FROM (SELECT * FROM postonce_sums EXCEPT SELECT * FROM again)) LIMIT 20",
     ),

@@ -227,10 +227,8 @@ impl Writer {
     /// SQLite removes the log when the last connection closes. A reader that was still busy closes a moment after us.
     pub(super) fn leave_one_file(&self) {
         let log = open::beside(&self.path, "-wal");
-        for _ in 0..20 {
-            if !log.exists() || Identity::of(&self.path) != self.file {
-                return;
-            }
+        let until = Instant::now() + LAST_FOLD;
+        while log.exists() && Identity::of(&self.path) == self.file && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(25));
             if let Ok(conn) = open::connect(&self.path, &self.options) {
                 // One that stays, such as Litestream, is not waited for.
