@@ -2,8 +2,11 @@
 --
 -- Times are milliseconds since 1970 UTC. Amounts are minor units of their currency (ISO 4217 exponent), never floats.
 -- Each table says who inserts, updates and deletes. All names start with postonce_, so that the tables can live in an
--- app's own file. A list of three words and more is written with OR: for each IN of constants SQLite makes a table of its
--- own, at each write of a row. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
+-- app's own file. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
+--
+-- Two habits for speed. A list of three words and more is written with OR: for each IN of constants SQLite makes a table
+-- of its own, at each write of a row. And the triggers that run for every event refuse with FAIL (nothing of the row is
+-- written by then) or ROLLBACK: for ABORT it copies each page that the statement may touch.
 
 CREATE TABLE postonce_meta(                  -- written at open and at a clean stop
   key   TEXT NOT NULL PRIMARY KEY,
@@ -68,7 +71,7 @@ CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE 
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD';
 CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
 CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
-  BEGIN SELECT RAISE(ABORT, 'a fence only grows'); END;
+  BEGIN SELECT RAISE(FAIL, 'a fence only grows'); END;
 
 -- What a raw event was read as.
 CREATE TABLE postonce_events(                -- inserted by claim; replaced when a replay reads it anew
@@ -104,11 +107,9 @@ CREATE TABLE postonce_claims(                -- inserted by claim; CLAIMED -> DO
   CONSTRAINT alias_names_its_movement CHECK ((state = 'ALIAS') = (alias_of IS NOT NULL)),
   CONSTRAINT amount_has_a_currency CHECK ((amount IS NULL) = (currency IS NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER postonce_claims_end BEFORE UPDATE ON postonce_claims WHEN OLD.state <> 'CLAIMED'
-  BEGIN SELECT RAISE(ABORT, 'this claim has ended'); END;
-CREATE TRIGGER postonce_claims_fixed BEFORE UPDATE ON postonce_claims
-  WHEN (NEW.book, NEW.kind, NEW.ref, NEW.amount, NEW.currency) IS NOT (OLD.book, OLD.kind, OLD.ref, OLD.amount, OLD.currency)
-  BEGIN SELECT RAISE(ABORT, 'what was claimed is fixed'); END;
+CREATE TRIGGER postonce_claims_fixed BEFORE UPDATE ON postonce_claims WHEN OLD.state <> 'CLAIMED'
+    OR (NEW.book, NEW.kind, NEW.ref, NEW.amount, NEW.currency) IS NOT (OLD.book, OLD.kind, OLD.ref, OLD.amount, OLD.currency)
+  BEGIN SELECT CASE WHEN OLD.state <> 'CLAIMED' THEN RAISE(FAIL, 'this claim has ended') ELSE RAISE(FAIL, 'what was claimed is fixed') END; END;
 CREATE TRIGGER postonce_claims_kept BEFORE DELETE ON postonce_claims
   BEGIN SELECT RAISE(ABORT, 'claims never expire'); END;
 
@@ -177,8 +178,6 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
 
--- FAIL and ROLLBACK in the three triggers that run for every entry: ABORT makes SQLite copy each page that the statement
--- touches before it touches it. A row that is refused before it is written leaves nothing behind, with FAIL either.
 CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
   CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(FAIL, 'journal ids have no gaps')
        WHEN NEW.reverses IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.reverses AND reverses IS NULL)
@@ -281,6 +280,8 @@ CREATE TABLE postonce_reports(               -- inserted by reconcile; sealed on
   window_start INTEGER NOT NULL,             -- [start, end)
   window_end   INTEGER NOT NULL CHECK (window_end > window_start),
   sha256       BLOB NOT NULL CHECK (length(sha256) = 32), -- of the file, or of the lines of a list
+  first_line   INTEGER NOT NULL,             -- its lines are the ids from this one on, without gaps
+  kept         INTEGER NOT NULL DEFAULT 0,   -- so many are written
   rows         INTEGER CHECK (rows >= 0),    -- NULL: not all lines are there yet
   repeats      INTEGER NOT NULL DEFAULT 0,   -- rows that said again what a line says already
   skipped      TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(skipped)), -- rows that are no movements: how many by reason
@@ -296,7 +297,7 @@ CREATE TABLE postonce_report_parts(          -- the bytes of a file, as evidence
   PRIMARY KEY (report, part)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE postonce_report_lines(          -- inserted by reconcile in the order of (kind, name); never changed
+CREATE TABLE postonce_report_lines(          -- inserted by reconcile in the order of (kind, name, line_ref); never changed
   id           INTEGER PRIMARY KEY,
   report       INTEGER NOT NULL,             -- postonce_reports
   kind         TEXT NOT NULL,
@@ -322,17 +323,21 @@ CREATE TABLE postonce_report_lines(          -- inserted by reconcile in the ord
   also         INTEGER,                      -- a second entry of ours that this line names
   CHECK ((shown_currency IS NULL) = (shown_amount IS NULL))
 ) STRICT;
-CREATE INDEX postonce_report_lines_by_name ON postonce_report_lines(report, kind, name);
-CREATE TRIGGER postonce_report_lines_sealed BEFORE INSERT ON postonce_report_lines
-  WHEN (SELECT rows FROM postonce_reports WHERE id = NEW.report) IS NOT NULL OR NOT EXISTS (SELECT 1 FROM postonce_reports WHERE id = NEW.report)
-  BEGIN SELECT RAISE(ABORT, 'this report is complete'); END;
+-- lines stand in this order, so that every 64th leads to all of them: an index of each would cost as much as the lines
+CREATE INDEX postonce_report_lines_by_name ON postonce_report_lines(report, kind, name) WHERE id % 64 = 0;
 CREATE TRIGGER postonce_report_lines_fixed BEFORE UPDATE ON postonce_report_lines BEGIN SELECT RAISE(ABORT, 'lines are never changed'); END;
 CREATE TRIGGER postonce_report_lines_kept BEFORE DELETE ON postonce_report_lines
   WHEN (SELECT rows FROM postonce_reports WHERE id = OLD.report) IS NOT NULL
   BEGIN SELECT RAISE(ABORT, 'lines are evidence'); END;
-CREATE TRIGGER postonce_reports_seal BEFORE UPDATE ON postonce_reports BEGIN SELECT
+-- The lines of a report are those that it counted, a chunk at a time: no other id is one, whatever is inserted later.
+CREATE TRIGGER postonce_reports_count BEFORE UPDATE OF kept ON postonce_reports WHEN NEW.kept IS NOT OLD.kept BEGIN SELECT
   CASE WHEN OLD.rows IS NOT NULL THEN RAISE(ABORT, 'this report is complete')
-       WHEN NEW.rows IS NOT NULL AND NEW.rows IS NOT (SELECT count(*) FROM postonce_report_lines WHERE report = NEW.id)
+       WHEN NEW.kept - OLD.kept IS NOT (SELECT count(*) FROM postonce_report_lines l
+           WHERE l.id >= NEW.first_line + OLD.kept AND l.id < NEW.first_line + NEW.kept AND l.report = NEW.id)
+         THEN RAISE(ABORT, 'the report has lines that were not stored') END; END;
+CREATE TRIGGER postonce_reports_seal BEFORE UPDATE ON postonce_reports BEGIN SELECT
+  CASE WHEN OLD.rows IS NOT NULL OR NEW.first_line IS NOT OLD.first_line THEN RAISE(ABORT, 'this report is complete')
+       WHEN NEW.rows IS NOT NULL AND NEW.rows IS NOT NEW.kept
          THEN RAISE(ABORT, 'the report has lines that were not stored') END; END;
 CREATE TRIGGER postonce_reports_kept BEFORE DELETE ON postonce_reports WHEN OLD.rows IS NOT NULL
   BEGIN SELECT RAISE(ABORT, 'reports are kept'); END;
@@ -355,6 +360,8 @@ CREATE TABLE postonce_runs(                  -- inserted by reconcile as RUNNING
   covers       TEXT NOT NULL DEFAULT '["*"]' CHECK (json_valid(covers)), -- kinds the report can contain: only those of ours are expected in it
   journal_upto INTEGER,                      -- the last entry when it was scored: what the repair posts later is not in it
   open_from    INTEGER,                      -- every entry of the book before this one is settled
+  settled      INTEGER NOT NULL DEFAULT 0,   -- entries that it settled, counted a chunk at a time
+  settled_upto INTEGER NOT NULL DEFAULT 0,   -- the last entry of the chunks so far
   lines_total  INTEGER,
   ours_total   INTEGER,
   found        INTEGER,                      -- missing here, before any repair; only a window's first completed run has it
@@ -371,7 +378,9 @@ CREATE UNIQUE INDEX postonce_runs_first ON postonce_runs(book, report_name, wind
 CREATE INDEX postonce_runs_by_day ON postonce_runs(book, day);
 
 -- One row a scored item. Two that met are one row, under the line: nothing can tell the two sides of a pair differently.
-CREATE TABLE postonce_run_items(             -- inserted by reconcile while the run is RUNNING; never changed
+-- Lines that stand one behind the other and are equal to the entry of their own name are one row with an end (upto):
+-- the partner of each is the entry that its name leads to.
+CREATE TABLE postonce_run_items(             -- inserted by reconcile in order while the run is RUNNING; never changed
   run     INTEGER NOT NULL,
   side    TEXT NOT NULL CHECK (side IN ('T', 'O')), -- theirs: a line of the run's report; ours: an entry without a line in it
   item    INTEGER NOT NULL,                  -- the line, or the journal entry
@@ -382,18 +391,23 @@ CREATE TABLE postonce_run_items(             -- inserted by reconcile while the 
   partner INTEGER,                           -- the entry or line it met (of a duplicate: the one that is there already)
   scored  INTEGER CHECK (scored IN (0, 1)),  -- the partner is scored by this row too: it lies in the run's window
   rule    TEXT CHECK (rule = 'LINE_REF' OR rule = 'KIND+SOURCE' OR rule = 'KIND+ALT' OR rule = 'PARENT' OR rule = 'ORDER+AMOUNT'),
+  upto    INTEGER CHECK (upto >= item),      -- the last of the lines that this row scores; NULL: item alone
   PRIMARY KEY (run, side, item),
   CONSTRAINT a_pair_has_two CHECK ((bucket = 'matched' OR bucket = 'amount_differs' OR bucket = 'currency_differs' OR bucket = 'fee_differs' OR
-    bucket = 'not_comparable' OR bucket = 'duplicate_theirs' OR bucket = 'duplicate_ours') = (partner IS NOT NULL)),
-  CONSTRAINT partner_is_scored_or_not CHECK ((partner IS NULL) = (scored IS NULL)),
+    bucket = 'not_comparable' OR bucket = 'duplicate_theirs' OR bucket = 'duplicate_ours') = (partner IS NOT NULL OR upto IS NOT NULL)),
+  CONSTRAINT many_met_by_name CHECK (upto IS NULL OR (side = 'T' AND partner IS NULL AND bucket = 'matched' AND (rule = 'LINE_REF' OR rule = 'KIND+SOURCE'))),
+  CONSTRAINT partner_is_scored_or_not CHECK ((partner IS NULL AND upto IS NULL) = (scored IS NULL)),
   CONSTRAINT theirs_only CHECK (side = 'T' OR NOT (bucket = 'missing_ours' OR bucket = 'pending_theirs' OR bucket = 'provider_only' OR
     bucket = 'not_ours' OR bucket = 'parked_ours' OR bucket = 'duplicate_theirs')),
   CONSTRAINT ours_only CHECK (side = 'O' OR NOT (bucket = 'missing_theirs' OR bucket = 'in_transit' OR bucket = 'duplicate_ours')),
   CONSTRAINT a_pair_is_under_its_line CHECK (side = 'T' OR scored IS NOT 1)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX postonce_run_items_to_look_at ON postonce_run_items(run, bucket) WHERE bucket <> 'matched';
-CREATE TRIGGER postonce_run_items_open BEFORE INSERT ON postonce_run_items
-  WHEN (SELECT state FROM postonce_runs WHERE id = NEW.run) IS NOT 'RUNNING' BEGIN SELECT RAISE(ABORT, 'the run is over'); END;
+CREATE TRIGGER postonce_run_items_open BEFORE INSERT ON postonce_run_items BEGIN SELECT
+  CASE WHEN (SELECT state FROM postonce_runs WHERE id = NEW.run) IS NOT 'RUNNING' THEN RAISE(ABORT, 'the run is over')
+       -- in order, and none twice: so a line is counted once
+       WHEN NEW.item <= (SELECT ifnull(upto, item) FROM postonce_run_items WHERE run = NEW.run AND side = NEW.side ORDER BY item DESC LIMIT 1)
+         THEN RAISE(ABORT, 'this item has its row') END; END;
 CREATE TRIGGER postonce_run_items_fixed BEFORE UPDATE ON postonce_run_items BEGIN SELECT RAISE(ABORT, 'a score is never changed'); END;
 CREATE TRIGGER postonce_run_items_kept BEFORE DELETE ON postonce_run_items BEGIN SELECT RAISE(ABORT, 'scores are kept'); END;
 
@@ -408,8 +422,8 @@ CREATE TABLE postonce_run_counts(            -- kept by the trigger on items
   PRIMARY KEY (run, side, bucket, scored)
 ) STRICT, WITHOUT ROWID;
 CREATE TRIGGER postonce_run_items_count AFTER INSERT ON postonce_run_items BEGIN
-  INSERT INTO postonce_run_counts VALUES (NEW.run, NEW.side, NEW.bucket, ifnull(NEW.scored, 0), 1)
-    ON CONFLICT DO UPDATE SET n = n + 1; END;
+  INSERT INTO postonce_run_counts VALUES (NEW.run, NEW.side, NEW.bucket, ifnull(NEW.scored, 0), ifnull(NEW.upto, NEW.item) - NEW.item + 1)
+    ON CONFLICT DO UPDATE SET n = n + excluded.n; END;
 
 CREATE TRIGGER postonce_runs_born BEFORE INSERT ON postonce_runs WHEN NEW.state <> 'RUNNING' BEGIN SELECT RAISE(ABORT, 'a run starts as RUNNING'); END;
 CREATE TRIGGER postonce_runs_over BEFORE UPDATE ON postonce_runs WHEN OLD.state <> 'RUNNING' AND
@@ -426,31 +440,51 @@ CREATE TRIGGER postonce_runs_complete BEFORE UPDATE OF state ON postonce_runs WH
       THEN RAISE(ABORT, 'lines_total is not the number of lines of the report')
     WHEN NEW.lines_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND side = 'T')
       THEN RAISE(ABORT, 'a line has no bucket')
+    -- as many as the report has, each once, the first and the last its own: so they are all of them
+    WHEN NEW.lines_total > 0 AND ((SELECT min(item) FROM postonce_run_items WHERE run = NEW.id AND side = 'T'),
+        (SELECT ifnull(upto, item) FROM postonce_run_items WHERE run = NEW.id AND side = 'T' ORDER BY item DESC LIMIT 1))
+        IS NOT (SELECT first_line, first_line + rows - 1 FROM postonce_reports WHERE id = NEW.report)
+      THEN RAISE(ABORT, 'a line of another report has a bucket')
     WHEN NEW.ours_total IS NOT (SELECT ifnull(sum(n), 0) FROM postonce_run_counts WHERE run = NEW.id AND (side = 'O' OR scored = 1))
       THEN RAISE(ABORT, 'an entry has no bucket')
-    -- a run that is larger was proven by the same query before, on a reading connection (entries are never changed)
+    -- every expected entry of the window stands alone, or beside its line, or is settled by the line of its name; for a
+    -- larger run the step proved it before: it counted those entries on a reading connection, and scored as many
+    WHEN NEW.ours_total <= 20000 AND NEW.ours_total < (SELECT count(*) FROM postonce_journal j
+        WHERE j.book = NEW.book AND j.settles = 1 AND j.occurred_at >= NEW.window_start AND j.occurred_at < NEW.window_end AND j.id <= NEW.journal_upto
+          AND (NEW.covers = '["*"]' OR j.kind IN (SELECT value FROM json_each(NEW.covers))))
+      THEN RAISE(ABORT, 'an entry of the window has no bucket')
     WHEN NEW.ours_total <= 20000 AND EXISTS (SELECT 1 FROM postonce_journal j
         WHERE j.book = NEW.book AND j.settles = 1 AND j.occurred_at >= NEW.window_start AND j.occurred_at < NEW.window_end AND j.id <= NEW.journal_upto
           AND (NEW.covers = '["*"]' OR j.kind IN (SELECT value FROM json_each(NEW.covers)))
           AND NOT EXISTS (SELECT 1 FROM postonce_run_items i WHERE i.run = NEW.id AND i.side = 'O' AND i.item = j.id)
-          AND j.id NOT IN (SELECT i.partner FROM postonce_run_items i WHERE i.run = NEW.id AND i.side = 'T' AND i.scored = 1))
+          AND NOT EXISTS (SELECT 1 FROM postonce_settled s WHERE s.entry = j.id)
+          AND j.id NOT IN (SELECT i.partner FROM postonce_run_items i WHERE i.run = NEW.id AND i.side = 'T' AND i.scored = 1 AND i.partner IS NOT NULL))
       THEN RAISE(ABORT, 'an entry of the window has no bucket')
   END; END;
 
 CREATE TABLE postonce_settled(               -- inserted by reconcile: exclusive across runs, one entry has one line, for ever
   entry    INTEGER PRIMARY KEY,              -- postonce_journal
   book     INTEGER NOT NULL,
-  line_ref TEXT NOT NULL,                    -- the same line again is the same line; another line for this entry is a duplicate
   line     INTEGER,                          -- postonce_report_lines; NULL: a person accepted that there is none
+  run      INTEGER,                          -- that counted it; NULL: settled with its discrepancy
+  at       INTEGER NOT NULL,
   rule     TEXT,                             -- how they met, where it was not by name
-  run      INTEGER,
-  at       INTEGER NOT NULL
+  line_ref TEXT,                             -- where it was not by name, so that the same row finds its entry again; else the line has it
+  CONSTRAINT not_by_name_has_the_row CHECK ((rule IS NULL) = (line_ref IS NULL)),
+  CONSTRAINT a_run_has_lines CHECK (run IS NULL OR line IS NOT NULL)
 ) STRICT;
 -- a line that met its entry by name meets it by name again; only the others are looked up by the line
 CREATE UNIQUE INDEX postonce_settled_by_line ON postonce_settled(book, line_ref) WHERE rule IS NOT NULL;
-CREATE TRIGGER postonce_settled_expected BEFORE INSERT ON postonce_settled
-  WHEN NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.entry AND book = NEW.book AND settles = 1)
-  BEGIN SELECT RAISE(ABORT, 'this entry expects no settlement'); END;
+-- A run counts what it settled, a chunk at a time: as many rows as it says, each of an entry of its book that expects a
+-- line. (The same asked of each row as it is inserted costs more than the rows.)
+CREATE TRIGGER postonce_runs_settle BEFORE UPDATE OF settled, settled_upto ON postonce_runs
+  WHEN (NEW.settled, NEW.settled_upto) IS NOT (OLD.settled, OLD.settled_upto) BEGIN SELECT
+  CASE WHEN OLD.state <> 'RUNNING' THEN RAISE(ABORT, 'the run is over')
+       WHEN NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s CROSS JOIN postonce_journal j ON j.id = s.entry
+           WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id AND +j.book = NEW.book AND j.settles = 1)
+         OR NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s
+           WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id)
+         THEN RAISE(ABORT, 'this entry expects no settlement') END; END;
 CREATE TRIGGER postonce_settled_fixed BEFORE UPDATE ON postonce_settled BEGIN SELECT RAISE(ABORT, 'settled is settled'); END;
 CREATE TRIGGER postonce_settled_kept BEFORE DELETE ON postonce_settled BEGIN SELECT RAISE(ABORT, 'settled is settled'); END;
 

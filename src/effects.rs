@@ -45,9 +45,6 @@ pub const VALUES: [&str; 21] = [
     "body",
 ];
 
-/// Under this provider the operation keys of a tenant are kept, whichever provider announced the money.
-const ACROSS_PROVIDERS: &str = "*";
-
 /// States that providers tell of objects. A rule `on` one of these, or on a kind of money, never means an event type.
 const ENTITY_KINDS: [&str; 9] = [
     "subscription",
@@ -138,7 +135,7 @@ impl<'a> Happening<'a> {
         self.remark.replace(Some(what));
     }
 
-    /// See [`Happening::remark`].
+    /// The remark that was made on the event, if any.
     pub fn remarked(&self) -> Option<String> {
         self.remark.borrow().clone()
     }
@@ -325,11 +322,7 @@ impl Rule {
             happening.remark(format!("no effect: operation {key} was done by hand before ({by_hand})"));
             return Ok(false);
         }
-        let book = tx.book(&Book {
-            provider: ACROSS_PROVIDERS.into(),
-            provider_account: String::new(),
-            ..won.book_name.clone()
-        })?;
+        let book = tx.book(&Book::of_operations(&won.book_name))?;
         let (says, entry) = match fact {
             Fact::Money(m) => (Says::Money { amount: m.amount, currency: m.currency, secondary: false }, Some(m.entry)),
             Fact::State(_) | Fact::Event => (Says::Mark(0), None),

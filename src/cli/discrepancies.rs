@@ -60,7 +60,7 @@ fn row(d: &Discrepancy) -> Vec<String> {
         |amount: Option<i64>| amount.map_or("-".into(), |a| output::money(a, d.currency.as_deref().unwrap_or("")));
     vec![
         d.id.to_string(),
-        age(d.opened_ms),
+        age(d.opened_at),
         format!("{}/{}/{}", d.tenant, d.provider, d.mode),
         d.class.clone(),
         d.kind.clone(),
@@ -105,7 +105,8 @@ fn show(args: &DiscrepanciesShow) -> Done {
         output::line(&mut out, &format!("raw event {raw}: `postonce replay {raw}` sends it through again"))?;
     }
     for line in log {
-        let text = format!("{}  {}  {} -> {}: {}", line.at, line.actor, line.from_state, line.to_state, line.note);
+        let at = crate::clock::rfc3339(line.at);
+        let text = format!("{at}  {}  {} -> {}: {}", line.actor, line.from_state, line.to_state, line.note);
         output::line(&mut out, &text)?;
     }
     Ok(Outcome::Fine)

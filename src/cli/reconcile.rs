@@ -202,7 +202,7 @@ fn import_file(args: &ReconcileFile) -> Done {
     let source = desk.source(args.source.as_deref())?;
     let window = args.window.as_deref().map(|text| parse_window(text, source)).transpose()?;
     let bar = Bar::new("reading");
-    let (report, lines) = desk.with(|access, wake| {
+    let kept = desk.with(|access, wake| {
         let ask = Ask {
             window,
             again: false,
@@ -218,6 +218,7 @@ fn import_file(args: &ReconcileFile) -> Done {
         settle::keep(access, source, &ask)
     })?;
     bar.clear();
+    let (report, lines) = (kept.id, kept.rows);
     if args.configured.json {
         output::json_line(&mut std::io::stdout().lock(), &serde_json::json!({ "report": report, "lines": lines }))?;
     } else {

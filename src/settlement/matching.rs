@@ -7,7 +7,7 @@
 use crate::event::Millis;
 use crate::money::{Currency, Money};
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A line of the report, as far as it is compared.
@@ -43,10 +43,8 @@ pub struct Theirs {
     pub provider_only: bool,
     /// A rule says it is another integration's money.
     pub not_ours: bool,
-    /// Ours is received, and parked, in conflict or dead.
-    pub parked: bool,
-    /// The entry that this very line (by its `line_ref`) settled in an earlier run.
-    pub settled_with: Option<i64>,
+    /// What makes the same row the same line in another report.
+    pub line_ref: String,
     /// The line is of the report that is scored; otherwise it only serves as a partner.
     pub in_window: bool,
 }
@@ -64,8 +62,6 @@ pub struct Ours {
     pub aliases: Vec<String>,
     /// The movement it belongs to.
     pub parent: Option<String>,
-    /// The merchant's order.
-    pub order: Option<String>,
     /// The amount, never negative.
     pub amount: i64,
     /// Its currency.
@@ -76,6 +72,8 @@ pub struct Ours {
     pub occurred_at: Millis,
     /// The line that settled it in an earlier run.
     pub settled_by: Option<i64>,
+    /// That line's `line_ref`: the same row again is no second line.
+    pub settled_ref: Option<String>,
     /// It is of the window (or of the open set) that is scored; otherwise it only serves as a partner.
     pub in_window: bool,
 }
@@ -172,6 +170,10 @@ pub struct Scored {
     pub partner: Option<(i64, bool)>,
     /// How they met.
     pub rule: Option<Rule>,
+    /// They have the same name: whoever knows the line finds the entry by it.
+    pub named: bool,
+    /// The line tells a fee, and ours is not posted.
+    pub late_fee: bool,
 }
 
 /// Looks up one item by kind and one of its names (reference or alias), among those of all times.
@@ -181,6 +183,10 @@ pub type Lookup<'a, T, E> = &'a mut dyn FnMut(&str, &str) -> Result<Option<T>, E
 pub struct Around<'a, E> {
     /// An entry of any time.
     pub ours: Lookup<'a, Ours, E>,
+    /// The entry that the line with this `line_ref` settled before, where they did not meet by name.
+    pub met: &'a mut dyn FnMut(&str) -> Result<Option<Ours>, E>,
+    /// The entry of a merchant's order, among those of all times.
+    pub of_order: &'a mut dyn FnMut(&str) -> Result<Option<Ours>, E>,
     /// A line of any report.
     pub theirs: Lookup<'a, Theirs, E>,
     /// Whether an entry is younger than the grace of its kind and report.
@@ -211,8 +217,8 @@ pub fn compare<E>(
 ) -> Result<(), MatchError<E>> {
     let mut run = Run {
         around,
-        entries: HashMap::new(),
-        lines: HashSet::new(),
+        entries: Met::default(),
+        lines: Met::default(),
         lone_lines: Vec::new(),
         lone_entries: Vec::new(),
     };
@@ -325,75 +331,90 @@ fn verdict(line: &Theirs, entry: &Ours) -> Bucket {
     }
 }
 
-/// Entries by (kind, parent) and by (kind, order); built only when a line asks by one of them.
+/// Ids that were met, as bits: ids of one run lie close together.
 #[derive(Default)]
-struct Related<'a> {
-    parent: HashMap<(&'a str, &'a str), Vec<&'a Ours>>,
-    order: HashMap<(&'a str, &'a str), Vec<&'a Ours>>,
+struct Met {
+    pages: HashMap<i64, Box<[u64; 64]>>,
 }
 
-impl<'a> Related<'a> {
-    fn new(entries: &'a [Ours], lines: &[Theirs]) -> Related<'a> {
-        let mut related = Related::default();
-        let by_parent = lines.iter().any(|l| l.by_parent);
-        let by_order = lines.iter().any(|l| l.order.is_some());
-        for entry in entries {
-            if let Some(parent) = entry.parent.as_deref().filter(|_| by_parent) {
-                related.parent.entry((&entry.kind, parent)).or_default().push(entry);
-            }
-            if let Some(order) = entry.order.as_deref().filter(|_| by_order) {
-                related.order.entry((&entry.kind, order)).or_default().push(entry);
-            }
-        }
-        related
+impl Met {
+    fn place(id: i64) -> (i64, usize, u64) {
+        (id >> 12, (id as usize >> 6) & 63, 1 << (id & 63))
     }
+
+    fn insert(&mut self, id: i64) {
+        let (page, word, bit) = Met::place(id);
+        self.pages.entry(page).or_insert_with(|| Box::new([0; 64]))[word] |= bit;
+    }
+
+    fn contains(&self, id: i64) -> bool {
+        let (page, word, bit) = Met::place(id);
+        self.pages.get(&page).is_some_and(|page| page[word] & bit != 0)
+    }
+}
+
+/// Did this very line (or the same row in an earlier report) settle that entry?
+fn met_before(line: &Theirs, entry: &Ours) -> bool {
+    entry.settled_by == Some(line.item) || entry.settled_ref.as_ref().is_some_and(|by| *by == line.line_ref)
 }
 
 struct Run<'a, E> {
     around: Around<'a, E>,
-    /// Entries that have met a line, and which.
-    entries: HashMap<i64, i64>,
+    /// Entries that have met a line.
+    entries: Met,
     /// Lines that have met an entry.
-    lines: HashSet<i64>,
+    lines: Met,
     lone_lines: Vec<Theirs>,
     lone_entries: Vec<Ours>,
 }
 
 impl<E> Run<'_, E> {
-    fn tell(
-        &mut self,
-        (side, item, scored): (Side, i64, bool),
-        bucket: Bucket,
-        partner: Option<(i64, bool)>,
-        rule: Option<Rule>,
-    ) -> Result<(), E> {
-        if scored { (self.around.emit)(Scored { side, item, bucket, partner, rule }) } else { Ok(()) }
+    fn tell(&mut self, is_told: bool, scored: Scored) -> Result<(), E> {
+        if is_told { (self.around.emit)(scored) } else { Ok(()) }
     }
 
     /// Two that belong together, exclusively.
     fn pair(&mut self, line: &Theirs, entry: &Ours, rule: Rule) -> Result<(), E> {
-        let rule = if line.settled_with == Some(entry.item) { Rule::LineRef } else { rule };
+        let rule = if met_before(line, entry) { Rule::LineRef } else { rule };
         let bucket = verdict(line, entry);
-        self.entries.insert(entry.item, line.item);
+        self.entries.insert(entry.item);
         self.lines.insert(line.item);
-        let (l, e) = ((line.item, line.in_window), (entry.item, entry.in_window));
-        self.tell((Side::Theirs, l.0, l.1), bucket, Some(e), Some(rule))?;
-        self.tell((Side::Ours, e.0, e.1), bucket, Some(l), Some(rule))
+        let theirs = Scored {
+            side: Side::Theirs,
+            item: line.item,
+            bucket,
+            partner: Some((entry.item, entry.in_window)),
+            rule: Some(rule),
+            named: line.name == entry.name,
+            late_fee: bucket == Bucket::Matched && line.fee != 0 && entry.fee.is_none(),
+        };
+        let ours = Scored { side: Side::Ours, item: entry.item, partner: Some((line.item, line.in_window)), ..theirs };
+        self.tell(line.in_window, theirs)?;
+        self.tell(entry.in_window, ours)
+    }
+
+    fn alone(
+        &mut self,
+        (side, item, is_told): (Side, i64, bool),
+        bucket: Bucket,
+        partner: Option<(i64, bool)>,
+        rule: Option<Rule>,
+    ) -> Result<(), E> {
+        self.tell(is_told, Scored { side, item, bucket, partner, rule, named: false, late_fee: false })
     }
 
     fn second_line(&mut self, line: &Theirs, entry: (i64, bool), rule: Rule) -> Result<(), E> {
-        self.tell((Side::Theirs, line.item, line.in_window), Bucket::DuplicateTheirs, Some(entry), Some(rule))
+        self.alone((Side::Theirs, line.item, line.in_window), Bucket::DuplicateTheirs, Some(entry), Some(rule))
     }
 
     fn second_entry(&mut self, entry: &Ours, line: (i64, bool), rule: Rule) -> Result<(), E> {
-        self.tell((Side::Ours, entry.item, entry.in_window), Bucket::DuplicateOurs, Some(line), Some(rule))
+        self.alone((Side::Ours, entry.item, entry.in_window), Bucket::DuplicateOurs, Some(line), Some(rule))
     }
 
     /// Lines and entries of one key.
     fn group(&mut self, mut lines: Vec<Theirs>, mut entries: Vec<Ours>) -> Result<(), E> {
         if let ([line], [entry]) = (lines.as_slice(), entries.as_slice())
-            && line.settled_with.is_none()
-            && entry.settled_by.is_none()
+            && (entry.settled_by.is_none() || met_before(line, entry))
         {
             return self.pair(line, entry, Rule::KindReference);
         }
@@ -401,10 +422,9 @@ impl<E> Run<'_, E> {
         entries.sort_by_key(|e| e.item);
         let (first_line, first_entry) = ((lines[0].item, lines[0].in_window), (entries[0].item, entries[0].in_window));
         // what met before meets again; then what is equal; then what is left, in order
-        let before = |l: &Theirs, e: &Ours| l.settled_with == Some(e.item) || e.settled_by == Some(l.item);
-        let free = |l: &Theirs, e: &Ours| l.settled_with.is_none() && e.settled_by.is_none();
+        let free = |_: &Theirs, e: &Ours| e.settled_by.is_none();
         let equal = |l: &Theirs, e: &Ours| free(l, e) && matches!(verdict(l, e), Bucket::Matched | Bucket::FeeDiffers);
-        for fits in [&before as &dyn Fn(&Theirs, &Ours) -> bool, &equal, &free] {
+        for fits in [&met_before as &dyn Fn(&Theirs, &Ours) -> bool, &equal, &free] {
             let mut at = 0;
             while at < lines.len() {
                 match entries.iter().position(|e| fits(&lines[at], e)) {
@@ -414,10 +434,7 @@ impl<E> Run<'_, E> {
             }
         }
         for line in lines {
-            match line.settled_with {
-                Some(_) => self.lone_lines.push(line),
-                None => self.second_line(&line, first_entry, Rule::KindReference)?,
-            }
+            self.second_line(&line, first_entry, Rule::KindReference)?;
         }
         for entry in entries {
             match entry.settled_by {
@@ -446,32 +463,27 @@ impl<E> Run<'_, E> {
                 still.push(line);
             }
         }
-        let mut rest = Vec::new();
-        let related = Related::new(&entries, &still);
-        for line in still {
-            let parent = line.parent.as_deref().filter(|_| line.by_parent);
-            let near = |e: &&&Ours| !self.entries.contains_key(&e.item) && verdict(&line, e) == Bucket::Matched;
-            let find = |by: &HashMap<(&str, &str), Vec<&Ours>>, name: Option<&str>| {
-                by.get(&(&*line.kind, name?)).and_then(|all| all.iter().find(near).copied().cloned())
-            };
-            match (find(&related.parent, parent), find(&related.order, line.order.as_deref())) {
-                (Some(entry), _) => self.pair(&line, &entry, Rule::Parent)?,
-                (None, Some(entry)) => self.pair(&line, &entry, Rule::Order)?,
-                (None, None) => rest.push(line),
+        let mut by_parent: HashMap<(&str, &str), Vec<&Ours>> = HashMap::new();
+        if still.iter().any(|line| line.by_parent) {
+            for entry in &entries {
+                if let Some(parent) = &entry.parent {
+                    by_parent.entry((&entry.kind, parent)).or_default().push(entry);
+                }
             }
         }
-        for line in rest {
-            let bucket = match () {
-                () if line.pending => Bucket::PendingTheirs,
-                () if line.parked => Bucket::ParkedOurs,
-                () if line.provider_only => Bucket::ProviderOnly,
-                () if line.not_ours => Bucket::NotOurs,
-                () => Bucket::MissingOurs,
-            };
-            self.tell((Side::Theirs, line.item, line.in_window), bucket, None, None)?;
+        for line in still {
+            if !self.by_relation(&line, &by_parent)? {
+                let bucket = match () {
+                    () if line.pending => Bucket::PendingTheirs,
+                    () if line.provider_only => Bucket::ProviderOnly,
+                    () if line.not_ours => Bucket::NotOurs,
+                    () => Bucket::MissingOurs,
+                };
+                self.alone((Side::Theirs, line.item, line.in_window), bucket, None, None)?;
+            }
         }
         for entry in &entries {
-            if !self.entries.contains_key(&entry.item) {
+            if !self.entries.contains(entry.item) {
                 self.lone_entry(entry)?;
             }
         }
@@ -488,8 +500,7 @@ impl<E> Run<'_, E> {
             };
             let Some(entry) = entry else { continue };
             let rule = if entry.name == *name { rule } else { Rule::KindAlias };
-            let met_before = line.settled_with == Some(entry.item);
-            let taken = self.entries.contains_key(&entry.item) || (entry.settled_by.is_some() && !met_before);
+            let taken = self.entries.contains(entry.item) || (entry.settled_by.is_some() && !met_before(line, &entry));
             if taken && entry.settled_by != Some(line.item) {
                 self.second_line(line, (entry.item, entry.in_window), rule)?;
             } else {
@@ -500,11 +511,39 @@ impl<E> Run<'_, E> {
         Ok(false)
     }
 
+    /// A line without a movement's name: by what it settled before, by the movement it belongs to, by the merchant's
+    /// order, the last two with the same amount and free on both sides. False: it has none.
+    fn by_relation(&mut self, line: &Theirs, by_parent: &HashMap<(&str, &str), Vec<&Ours>>) -> Result<bool, E> {
+        if let Some(entry) = (self.around.met)(&line.line_ref)?
+            && !self.entries.contains(entry.item)
+        {
+            self.pair(line, &entry, Rule::LineRef)?;
+            return Ok(true);
+        }
+        let fits = |run: &Self, entry: &Ours| {
+            let free = !run.entries.contains(entry.item) && entry.settled_by.is_none();
+            free && entry.kind == line.kind && verdict(line, entry) == Bucket::Matched
+        };
+        let parent = line.parent.as_deref().filter(|_| line.by_parent);
+        let of_parent = parent.and_then(|parent| by_parent.get(&(&*line.kind, parent)));
+        if let Some(entry) = of_parent.and_then(|all| all.iter().find(|entry| fits(self, entry))) {
+            self.pair(line, entry, Rule::Parent)?;
+            return Ok(true);
+        }
+        if let Some(order) = &line.order
+            && let Some(entry) = (self.around.of_order)(order)?
+            && fits(self, &entry)
+        {
+            self.pair(line, &entry, Rule::Order)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
     fn lone_entry(&mut self, entry: &Ours) -> Result<(), E> {
         for name in [&entry.name].into_iter().chain(&entry.aliases) {
             let Some(line) = (self.around.theirs)(&entry.kind, name)? else { continue };
-            let other = line.settled_with.is_some_and(|with| with != entry.item);
-            if self.lines.contains(&line.item) || other {
+            if self.lines.contains(line.item) {
                 return self.second_entry(entry, (line.item, line.in_window), Rule::KindAlias);
             }
             if !line.in_window {
@@ -514,10 +553,10 @@ impl<E> Run<'_, E> {
         let scored = (Side::Ours, entry.item, entry.in_window);
         if let Some(line) = entry.settled_by {
             // its line lies in an earlier report: what they differed in was told then
-            return self.tell(scored, Bucket::Matched, Some((line, false)), Some(Rule::LineRef));
+            return self.alone(scored, Bucket::Matched, Some((line, false)), Some(Rule::LineRef));
         }
         let bucket = if (self.around.in_grace)(entry) { Bucket::InTransit } else { Bucket::MissingTheirs };
-        self.tell(scored, bucket, None, None)
+        self.alone(scored, bucket, None, None)
     }
 }
 

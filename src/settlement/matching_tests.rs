@@ -25,8 +25,7 @@ fn line(item: i64, kind: &str, name: &str, gross: i64) -> Theirs {
         pending: false,
         provider_only: false,
         not_ours: false,
-        parked: false,
-        settled_with: None,
+        line_ref: format!("row {item}"),
         in_window: true,
     }
 }
@@ -38,12 +37,12 @@ fn entry(item: i64, kind: &str, name: &str, amount: i64) -> Ours {
         name: name.into(),
         aliases: Vec::new(),
         parent: None,
-        order: None,
         amount,
         currency: cur("EUR"),
         fee: Some(Money { minor: 30, currency: cur("EUR") }),
         occurred_at: 0,
         settled_by: None,
+        settled_ref: None,
         in_window: true,
     }
 }
@@ -60,6 +59,8 @@ fn run(theirs: &[Theirs], ours: &[Ours]) -> Vec<Scored> {
             let named = |o: &&Ours| &*o.kind == kind && (o.name == name || o.aliases.iter().any(|a| a == name));
             Ok::<_, Infallible>(ours.iter().find(named).cloned())
         },
+        met: &mut |line_ref| Ok(ours.iter().find(|o| o.settled_ref.as_deref() == Some(line_ref)).cloned()),
+        of_order: &mut |order| Ok(ours.iter().find(|o| o.parent.as_deref() == Some(order)).cloned()),
         theirs: &mut |kind, name| {
             let named = |t: &&Theirs| &*t.kind == kind && (t.name == name || t.other.as_deref() == Some(name));
             Ok(theirs.iter().find(named).cloned())
@@ -139,12 +140,13 @@ fn another_name_leads_to_the_same_entry_and_never_to_a_second_one() {
 #[test]
 fn what_is_settled_stays_settled_across_runs() {
     let mut o = entry(1, "payment", "p", 100);
-    o.settled_by = Some(77);
+    (o.settled_by, o.settled_ref) = (Some(77), Some("row 77".into()));
     let scored = run(&[line(5, "payment", "p", 100)], std::slice::from_ref(&o));
     assert_eq!(scored[0].bucket, Bucket::DuplicateTheirs, "another line for a settled entry: {scored:?}");
     assert_eq!((scored[1].bucket, scored[1].partner), (Bucket::Matched, Some((77, false))));
     let mut again = line(78, "payment", "p", 100);
-    again.settled_with = Some(1);
+    again.line_ref = "the same row".into();
+    o.settled_ref = Some("the same row".into());
     let scored = run(&[again], &[o]);
     assert!(scored.iter().all(|s| s.bucket == Bucket::Matched && s.rule == Some(Rule::LineRef)), "{scored:?}");
 }
@@ -174,12 +176,27 @@ fn parent_and_order_lead_to_a_partner_only_where_the_rules_allow_it_and_the_amou
     assert!(scored.iter().all(|s| s.bucket == Bucket::Matched && s.rule == Some(Rule::Parent)));
     t.gross = -99;
     assert_eq!(run(&[t], &[o])[0].bucket, Bucket::MissingOurs);
-    // two equal refunds of one order: each entry serves one
-    let with_order = |item| Theirs { order: Some("#1".into()), ..line(item, "refund", "checkout", -10) };
-    let ours = |item, name: &str| Ours { order: Some("#1".into()), ..entry(item, "refund", name, 10) };
-    let scored = run(&[with_order(1), with_order(2), with_order(3)], &[ours(1, "a"), ours(2, "b")]);
+    // the merchant's order leads to one entry, once, and only with its amount
+    let with_order = |item| Theirs { order: Some("#1".into()), ..line(item, "payment", "checkout", 10) };
+    let ours = Ours { parent: Some("#1".into()), ..entry(1, "payment", "a", 10) };
+    let scored = run(&[with_order(1), with_order(2)], std::slice::from_ref(&ours));
     let count = |bucket| scored.iter().filter(|s| s.bucket == bucket).count();
-    assert_eq!((count(Bucket::Matched), count(Bucket::MissingOurs)), (4, 1), "{scored:?}");
+    assert_eq!((count(Bucket::Matched), count(Bucket::MissingOurs)), (2, 1), "{scored:?}");
+    assert_eq!(scored[0].rule, Some(Rule::Order));
+    assert_eq!(run(&[Theirs { gross: 11, ..with_order(1) }], &[ours])[0].bucket, Bucket::MissingOurs);
+}
+
+#[test]
+fn what_met_without_a_name_meets_by_its_row_again_also_beyond_the_window() {
+    let mut t = line(9, "dispute_opened", "T1201-row", -100);
+    (t.line_ref, t.by_parent, t.parent) = ("row".into(), true, Some("p".into()));
+    let mut o = entry(1, "dispute_opened", "PP-D-1:DEBIT:x", 100);
+    (o.settled_by, o.settled_ref, o.in_window) = (Some(4), Some("row".into()), false);
+    let scored = run(std::slice::from_ref(&t), std::slice::from_ref(&o));
+    assert_eq!((scored.len(), scored[0].bucket, scored[0].rule), (1, Bucket::Matched, Some(Rule::LineRef)));
+    // another row about the same payment does not get the entry that is settled
+    (t.line_ref, o.in_window, o.parent) = ("other row".into(), true, Some("p".into()));
+    assert_eq!(run(&[t], &[o])[0].bucket, Bucket::MissingOurs);
 }
 
 #[test]
@@ -187,6 +204,8 @@ fn a_side_that_is_not_sorted_is_refused() {
     let lines = [line(1, "payment", "b", 1), line(2, "payment", "a", 1)];
     let around = Around::<Infallible> {
         ours: &mut |_, _| Ok(None),
+        met: &mut |_| Ok(None),
+        of_order: &mut |_| Ok(None),
         theirs: &mut |_, _| Ok(None),
         in_grace: &|_| false,
         emit: &mut |_| Ok(()),
@@ -232,8 +251,8 @@ fn plant(
             vec![(Side::Theirs, ti, Bucket::PendingTheirs)]
         }
         4 => {
-            (has_o, t.parked) = (false, true);
-            vec![(Side::Theirs, ti, Bucket::ParkedOurs)]
+            (t.line_ref, o.settled_by, o.settled_ref) = ("row".into(), Some(-9), Some("row".into()));
+            both(Bucket::Matched)
         }
         5 => {
             t.gross += 1;

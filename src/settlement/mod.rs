@@ -6,5 +6,6 @@
 pub mod matching;
 pub mod plan;
 pub mod silence;
+pub mod sorter;
 pub mod told;
 pub mod window;

@@ -8,7 +8,6 @@ use crate::providers::interpret::grammar::Expr;
 use crate::providers::pull::{Gives, PullSpec, Window};
 use crate::providers::report::ReportSpec;
 use crate::pull::Access;
-use crate::store::settlement::reports::StoredLine;
 use jiff::tz::TimeZone;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,14 +148,13 @@ impl Plan {
         kind != "payment" && !self.announced.contains(kind) && !self.announced.contains(base)
     }
 
-    /// Does a rule say that this line is another integration's money?
-    pub fn not_ours(&self, line: &StoredLine) -> bool {
-        let names = [&line.reference, &line.ref_alt, &line.order, &line.parent];
-        let fits = |pattern: &String, name: &String| match pattern.strip_suffix('*') {
+    /// Does a rule say that a line with one of these names is another integration's money?
+    pub fn not_ours(&self, names: [Option<&str>; 4]) -> bool {
+        let fits = |pattern: &String, name: &str| match pattern.strip_suffix('*') {
             Some(begin) => name.starts_with(begin),
             None => pattern == name,
         };
-        self.not_ours.iter().any(|pattern| names.iter().any(|n| n.as_ref().is_some_and(|n| fits(pattern, n))))
+        self.not_ours.iter().any(|pattern| names.iter().flatten().any(|name| fits(pattern, name)))
     }
 }
 

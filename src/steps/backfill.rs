@@ -37,22 +37,23 @@ pub struct Imported {
 
 /// Brings in all of a report, and settles it.
 pub fn import(access: &Access, source: &Source, ask: &Ask) -> Result<Imported> {
-    let (report, lines) = settle::keep(access, source, ask)?;
+    let kept = settle::keep(access, source, ask)?;
+    let (report, lines) = (kept.id, kept.rows);
     let name = book_of(source);
     let mode = name.mode;
     let book = access.write(move |tx| tx.book(&name))?;
     let (mut imported, mut passed_over, mut after) = (0, 0, 0);
     loop {
-        let lines = access.read(|conn| reports::lines(conn, report, after, EVENTS as u32))?;
-        let Some(last) = lines.last() else { break };
+        let chunk = access.read(|conn| reports::lines(conn, &kept, after, EVENTS as u32))?;
+        let Some(last) = chunk.last() else { break };
         after = last.id;
         let mut new: Vec<NewRaw> = Vec::new();
-        for line in &lines {
+        for line in &chunk {
             let there = access.read(|conn| claims::find(conn, book, &line.kind, &line.name))?;
             let known = there.is_some_and(|c| c.done) && line.fee == 0;
             let at = line.occurred_at.or(line.available_at);
             let named = !line.name.is_empty() && !line.name.contains('@') && at.is_some();
-            if known || line.pending || !named || source.settlement.not_ours(line) {
+            if known || line.pending || !named || source.settlement.not_ours(line.names()) {
                 passed_over += 1;
                 continue;
             }

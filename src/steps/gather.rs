@@ -2,6 +2,7 @@
 //!
 //! A report that cannot be read, or does not keep its own word, ends here and counts for nothing. Compares nothing.
 
+use super::pieces::Pieces;
 use super::settle::{Ask, book_of};
 use crate::error::{Error, Result};
 use crate::event::Millis;
@@ -9,17 +10,22 @@ use crate::providers::report::read::HEAD_BYTES;
 use crate::providers::report::{self, Control, ReadError, ReadOptions};
 use crate::pull::{Client, PullError};
 use crate::settlement::plan::Spec;
+use crate::settlement::sorter::Merged;
 use crate::settlement::window;
 use crate::source::Source;
-use crate::store::settlement::reports::{self, NewReport, Scratch};
-use crate::store::{Access, Lock};
+use crate::store::settlement::packed;
+use crate::store::settlement::reports::{self, NewReport};
+use crate::store::settlement::scratch::{Scratch, aside};
+use crate::store::{Access, Lock, Pour};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Lines in one piece of work: about as long as an apply batch.
-const LINES: usize = 400;
+/// Lines of an unfinished report that are taken away in one piece of work.
+const LINES: i64 = 400;
+/// Bytes of a file in one piece of work.
+const PART: u64 = 256 << 10;
 
 /// Why a run ends early.
 pub(super) enum Stop {
@@ -67,8 +73,8 @@ pub(super) enum Lines {
     Kept(i64),
 }
 
-/// Keeps a report without comparing it: later runs find their partners in it. Gives its number and how many lines it has.
-pub fn keep(access: &Access, source: &Source, ask: &Ask) -> Result<(i64, i64)> {
+/// Keeps a report without comparing it: later runs find their partners in it.
+pub fn keep(access: &Access, source: &Source, ask: &Ask) -> Result<reports::Report> {
     let _alone = Lock::take_for(access.path(), "-postonce-settle.lock")?;
     let name = book_of(source);
     let book = access.write(move |tx| tx.book(&name))?;
@@ -79,10 +85,13 @@ pub fn keep(access: &Access, source: &Source, ask: &Ask) -> Result<(i64, i64)> {
             (None, Some((first, last))) => (first, last + 1),
             (None, None) => return Err(Stop::Invalid("the report has no lines".into())),
         };
-        keep_lines(access, source, ask, book, (from, to), gathered)
+        match begin_keeping(access, source, ask, book, (from, to), gathered)? {
+            Keeping::Kept(report) => Ok(report),
+            Keeping::New(keeper) => Ok(keeper.finish()?),
+        }
     });
     match kept {
-        Ok(report) => Ok((report.id, report.rows)),
+        Ok(report) => Ok(report),
         Err(Stop::Failed(e)) => Err(e),
         Err(Stop::Deferred(why)) => Err(Error::refused(format!("not ready: {why}"), "try it again later")),
         Err(Stop::Invalid(why)) => Err(Error::refused(why, "nothing was kept; see `postonce reconcile read`")),
@@ -183,15 +192,15 @@ pub(super) fn gather<'r>(access: &Access, source: &'r Source, book: i64, ask: &A
     };
     let (name, list) = list;
     let from = from - Millis::from(list.look_back_h) * 3_600_000;
-    let mut scratch = Scratch::open(access.path())?;
+    let mut scratch = Scratch::open(access.path(), ask.span(), true);
     let pulled = client.rows::<Stop>(name, (from, to), &mut |line| {
         scratch.add(&line)?;
-        if scratch.len() % 1000 == 0 {
+        if scratch.len().is_multiple_of(1000) {
             (ask.progress)("pulled", scratch.len());
         }
         Ok(())
     })?;
-    let (span, sha256) = (scratch.span()?, scratch.sha256((from, to)));
+    let (span, sha256) = (scratch.span(), scratch.sha256((from, to)));
     let skipped = serde_json::to_string(&pulled.skipped).unwrap_or_default();
     let lines = match access.read(|conn| reports::same(conn, book, name, &sha256))? {
         Some(report) => Lines::Kept(report),
@@ -206,23 +215,26 @@ fn read_file<'r>(
     book: i64,
     ask: &Ask,
     spec: Spec<'r>,
-    mut file: File,
+    file: File,
     path: PathBuf,
 ) -> Go<Gathered<'r>> {
     let Spec::File(name, rules) = spec else { return Err(Stop::Invalid("a list is not a file".into())) };
-    let sha256 = sha256_of(&mut file).map_err(|e| Stop::Failed(no_file(&path, &e)))?;
-    let mut scratch = Scratch::open(access.path())?;
+    let mut scratch = Scratch::open(access.path(), ask.span(), false);
+    let mut hashed = Hashed { file, hash: Sha256::new() };
     let zone = source.settlement.report_zone.clone();
     let options = ReadOptions { currency: source.settlement.currency, zone };
-    let summary = report::read::<Stop>(rules, BufReader::new(&file), &options, &mut |line| {
-        scratch.add(&line)?;
-        if scratch.len() % 10_000 == 0 {
-            (ask.progress)("read", scratch.len());
-        }
-        Ok(())
-    })?;
+    let summary =
+        report::read::<Stop>(rules, BufReader::with_capacity(PART as usize, &mut hashed), &options, &mut |line| {
+            scratch.add(&line)?;
+            if scratch.len().is_multiple_of(10_000) {
+                (ask.progress)("read", scratch.len());
+            }
+            Ok(())
+        })?;
+    std::io::copy(&mut hashed, &mut std::io::sink()).map_err(|e| Stop::Failed(no_file(&path, &e)))?;
+    let sha256 = hashed.hash.finalize().into();
     let skipped = serde_json::to_string(&summary.skipped).unwrap_or_default();
-    let span = scratch.span()?;
+    let span = scratch.span();
     let lines = match access.read(|conn| reports::same(conn, book, name, &sha256))? {
         Some(report) => Lines::Kept(report),
         None => Lines::New(Box::new(scratch), sha256),
@@ -230,43 +242,53 @@ fn read_file<'r>(
     Ok(Gathered { spec, lines, control: summary.control, skipped, span, file: Some(path) })
 }
 
-/// The hash of a whole file, which is then at its beginning again.
-fn sha256_of(file: &mut File) -> std::io::Result<[u8; 32]> {
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 << 10]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            n => hash.update(&buffer[..n]),
-        }
-    }
-    file.seek(SeekFrom::Start(0))?;
-    Ok(hash.finalize().into())
+/// A file whose bytes are hashed as they are read.
+struct Hashed {
+    file: File,
+    hash: Sha256,
 }
 
-/// Keeps the lines, in order, and the file.
-pub(super) fn keep_lines(
-    access: &Access,
+impl std::io::Read for Hashed {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read(into)?;
+        self.hash.update(&into[..read]);
+        Ok(read)
+    }
+}
+
+/// Gathered lines on their way into the file, and where the report is that they become.
+pub(super) enum Keeping<'a> {
+    /// They are there already.
+    Kept(reports::Report),
+    /// They come now, in order.
+    New(Box<Keeper<'a>>),
+}
+
+/// Takes away what an earlier run left unfinished, names and sorts the lines and makes room for them.
+pub(super) fn begin_keeping<'a>(
+    access: &'a Access<'a>,
     source: &Source,
-    ask: &Ask,
+    ask: &'a Ask<'a>,
     book: i64,
-    (from, to): (Millis, Millis),
+    window: (Millis, Millis),
     gathered: Gathered,
-) -> Go<reports::Report> {
-    while access.write(move |tx| reports::sweep_unsealed(tx, book, LINES as i64))? {}
-    let (mut scratch, sha256) = match gathered.lines {
-        Lines::Kept(report) => return Ok(access.read(|conn| reports::get(conn, report))?),
+) -> Go<Keeping<'a>> {
+    while access.write(move |tx| reports::sweep_unsealed(tx, book, LINES))? {}
+    let (scratch, sha256) = match gathered.lines {
+        Lines::Kept(report) => return Ok(Keeping::Kept(access.read(|conn| reports::get(conn, report))?)),
         Lines::New(scratch, sha256) => (scratch, sha256),
     };
-    if !scratch.is_empty() && ask.window.is_some() && scratch.within(from, to)? == 0 {
+    // a list was asked for by its window, and may be one of settlement days, whose payments are older
+    if !scratch.is_empty() && ask.window.is_some() && ask.file.is_some() && !scratch.touches_window() {
         return Err(Stop::Invalid("the report holds no line of the window: is it of another day?".into()));
     }
-    scratch.sort(book)?;
+    let lines = scratch.sort(book)?;
     let new = NewReport {
         book,
         source: source.name.clone(),
         name: gathered.spec.name().to_owned(),
         file: gathered.file.as_ref().map(|p| p.display().to_string()),
-        window: (from, to),
+        window,
         sha256,
         skipped: gathered.skipped,
         control: serde_json::to_string(
@@ -274,27 +296,139 @@ pub(super) fn keep_lines(
         )
         .unwrap_or_else(|_| "[]".into()),
     };
-    let report = access.write(move |tx| reports::begin(tx, &new))?;
-    let mut pour = access.pour();
-    let mut kept = 0;
-    let (rows, repeats) = scratch.chunks(LINES, &mut |lines| {
-        kept += lines.len() as u64;
-        (ask.progress)("kept", kept);
-        pour.push(move |tx| reports::add_lines(tx, report, &lines))
-    })?;
-    if let Some(path) = ask.file {
-        let mut file = File::open(path).map_err(|e| Stop::Failed(no_file(path, &e)))?;
-        for part in 0.. {
-            let mut bytes = Vec::new();
-            (&mut file).take(256 << 10).read_to_end(&mut bytes).map_err(|e| Stop::Failed(no_file(path, &e)))?;
-            if bytes.is_empty() {
-                break;
-            }
-            let packed = zstd::bulk::compress(&bytes, 3).map_err(|e| Error::Apply(e.to_string()))?;
-            pour.push(move |tx| reports::add_part(tx, report, part, &packed))?;
+    let (report, first) = access.write(move |tx| reports::begin(tx, &new))?;
+    let parts = match ask.file {
+        Some(path) => {
+            let file = File::open(path).map_err(|e| Stop::Failed(no_file(path, &e)))?;
+            let (parts, packed) = crossbeam_channel::bounded(2);
+            std::thread::spawn(move || packing(file, &parts));
+            Some(packed)
+        }
+        None => None,
+    };
+    Ok(Keeping::New(Box::new(Keeper {
+        ask,
+        access,
+        pour: access.pour(),
+        lines,
+        parts,
+        part: 0,
+        report,
+        first,
+        kept: 0,
+        given: 0,
+        repeats: 0,
+        before: Before::default(),
+        chunk: packed::Lines::default(),
+        pieces: Pieces::new(),
+    })))
+}
+
+/// Packs the bytes of a file, part by part, until nobody takes them any more.
+fn packing(mut file: File, parts: &crossbeam_channel::Sender<std::io::Result<Vec<u8>>>) {
+    loop {
+        let mut bytes = Vec::new();
+        let packed = match (&mut file).take(PART).read_to_end(&mut bytes) {
+            Ok(0) => return,
+            Ok(_) => zstd::bulk::compress(&bytes, 1),
+            Err(e) => Err(e),
+        };
+        let failed = packed.is_err();
+        if parts.send(packed).is_err() || failed {
+            return;
         }
     }
-    pour.finish()?;
-    access.write(move |tx| reports::seal(tx, report, rows, repeats))?;
-    Ok(access.read(|conn| reports::get(conn, report))?)
+}
+
+/// The line before: a row that repeats it is left out and counted.
+#[derive(Default)]
+struct Before {
+    any: bool,
+    line_ref: String,
+    amounts: (i64, i64, i64),
+}
+
+/// Hands out lines in the order of (kind, name), and writes each on its way.
+pub(super) struct Keeper<'a> {
+    ask: &'a Ask<'a>,
+    access: &'a Access<'a>,
+    pour: Pour<'a>,
+    lines: Merged,
+    parts: Option<crossbeam_channel::Receiver<std::io::Result<Vec<u8>>>>,
+    part: i64,
+    /// The report's number.
+    pub report: i64,
+    /// The id of its first line.
+    pub first: i64,
+    kept: i64,
+    /// Lines that were handed to the writer.
+    given: i64,
+    repeats: i64,
+    before: Before,
+    chunk: packed::Lines,
+    pieces: Pieces,
+}
+
+impl Keeper<'_> {
+    /// The next line and its id, as `of` sees it; it is on its way into the file then.
+    pub fn next<T>(&mut self, of: impl FnOnce(i64, &packed::Line) -> T) -> Result<Option<T>> {
+        loop {
+            if self.chunk.len() >= self.pieces.rows() {
+                self.hand_over()?;
+            }
+            let Some(record) = self.lines.next_record().map_err(|e| aside(&e))? else { return Ok(None) };
+            let Some(line) = packed::Line::of(&record) else {
+                return Err(Error::Apply("a line came back cut".into()));
+            };
+            let amounts = (line.gross, line.fee, line.net);
+            if self.before.any && self.before.amounts == amounts && self.before.line_ref == line.line_ref {
+                self.repeats += 1;
+                continue;
+            }
+            (self.before.any, self.before.amounts) = (true, amounts);
+            self.before.line_ref.clear();
+            self.before.line_ref.push_str(line.line_ref);
+            self.chunk.add(&record);
+            let id = self.first + self.kept;
+            self.kept += 1;
+            return Ok(Some(of(id, &line)));
+        }
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        let (lines, report, first) = (std::mem::take(&mut self.chunk), self.report, self.first + self.given);
+        let rows = lines.len();
+        self.given += rows as i64;
+        self.pour.push(self.pieces.measured(rows, move |tx| reports::add_lines(tx, report, first, &lines)))?;
+        (self.ask.progress)("kept", self.given as u64);
+        while let Some(part) = self.parts.as_ref().and_then(|parts| parts.try_recv().ok()) {
+            self.add_part(part)?;
+        }
+        Ok(())
+    }
+
+    fn add_part(&mut self, packed: std::io::Result<Vec<u8>>) -> Result<()> {
+        let packed =
+            packed.map_err(|e| Error::refused(format!("the report cannot be read again: {e}"), "try it again"))?;
+        let (report, part) = (self.report, self.part);
+        self.part += 1;
+        self.pour.push(move |tx| reports::add_part(tx, report, part, &packed))
+    }
+
+    /// Writes what is left, and closes the report: from now on it is fixed.
+    pub fn finish(mut self) -> Result<reports::Report> {
+        while self.next(|_, _| ())?.is_some() {}
+        if !self.chunk.is_empty() {
+            self.hand_over()?;
+        }
+        if let Some(parts) = self.parts.take() {
+            for part in parts.iter() {
+                self.add_part(part)?;
+            }
+        }
+        self.pour.finish()?;
+        let (report, kept, repeats) = (self.report, self.kept, self.repeats);
+        self.access.write(move |tx| reports::seal(tx, report, kept, repeats))?;
+        self.access.read(|conn| reports::get(conn, report))
+    }
 }

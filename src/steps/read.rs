@@ -19,7 +19,9 @@ pub enum Read {
 pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis) -> Vec<Event> {
     let made_here = matches!(origin, Origin::Report | Origin::Imported);
     if made_here && body.headers.lines().any(|line| line == told::HEADER) {
-        return vec![told::event(&body.bytes)];
+        let mut told = vec![told::event(&body.bytes)];
+        of_account(source, &mut told);
+        return told;
     }
     let before = if origin == Origin::Imported { Before::of(&body.headers) } else { None };
     let received_at = before.map_or(received_at, |before| before.received_at);
@@ -28,6 +30,9 @@ pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis)
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,
         None => source.interpreter.interpret(&body.bytes, &headers, &body.query, received_at).events,
     };
+    if matches!(origin, Origin::Fetched | Origin::Rebuilt) {
+        of_account(source, &mut events);
+    }
     let proof = match (origin, source.verifier.covers()) {
         (Origin::Fetched | Origin::Rebuilt | Origin::Report | Origin::Manual, _) => Proof::Fetched,
         _ if before.is_some_and(|before| before.confirmed) => Proof::Fetched,
@@ -43,6 +48,15 @@ pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis)
         }
     }
     events
+}
+
+/// What we asked for ourselves is of the account that was asked, also where an object does not say so: its webhook would
+/// have, and must find the same key.
+fn of_account(source: &Source, events: &mut [Event]) {
+    let account = &source.settlement.account;
+    for event in events.iter_mut().filter(|event| !account.is_empty() && event.provider_account.is_none()) {
+        event.provider_account = Some(account.clone());
+    }
 }
 
 /// What is known of an event that an archive brought back and its bytes do not say. Written as a header of ours, and only

@@ -4,7 +4,8 @@
 //! Corrects in one direction only: what the provider has and we lack, through the same path as every event. Never
 //! posts anything itself, never touches what we have and the provider lacks.
 
-use super::settle::{Ask, Verdict};
+use super::scores::Scores;
+use super::settle::Ask;
 use crate::error::{Error, Result};
 use crate::pull::{Client, Pace, PullError};
 use crate::settlement::matching::Bucket;
@@ -13,13 +14,12 @@ use crate::source::Source;
 use crate::store::audit::{self, Change};
 use crate::store::raw::{self, NewRaw, Origin, StoredBody};
 use crate::store::settlement::discrepancies::{self, NewDiscrepancy, SETTLEMENT};
-use crate::store::settlement::feed::{self, Seen};
+use crate::store::settlement::feed;
 use crate::store::settlement::reports::{self, StoredLine};
-use crate::store::settlement::runs::{self, NewSettled};
+use crate::store::settlement::runs;
 use crate::store::settlement::{self as tables};
 use crate::store::{Access, Lock, claims};
 use rusqlite::Connection;
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Raw events in one piece of work.
@@ -87,31 +87,25 @@ pub(super) fn after(
     source: &Source,
     ask: &Ask,
     (book, run, report): (i64, i64, i64),
-    verdicts: &[Verdict],
-    seen: &Seen,
+    scores: &Scores,
 ) -> Result<Handed> {
     let mut handed = Handed::default();
-    missing(access, source, ask, (book, run), verdicts, &mut handed)?;
+    missing(access, source, ask, (book, run), scores, &mut handed)?;
     let mut told = Vec::new();
     let mut unknown = Vec::new();
     let mode = super::settle::book_of(source).mode;
     access.read(|conn| {
-        for one in verdicts.iter().filter(|v| v.theirs) {
-            let late_fee = one.bucket == Bucket::Matched
-                && seen.fee_lines.binary_search(&one.item).is_ok()
-                && !seen.fee_known.contains(&one.partner);
-            if one.bucket != Bucket::ProviderOnly && !late_fee {
-                continue;
+        for (line, entry) in scores.late_fees() {
+            let (line, entry) = (reports::line(conn, line)?, feed::entry_facts(conn, book, entry)?);
+            if let (Some(line), Some(entry)) = (line, entry)
+                && !entry.reference.contains('@')
+            {
+                told.push(fee_told(&line, entry, source));
             }
+        }
+        for one in scores.of(Bucket::ProviderOnly) {
             let Some(line) = reports::line(conn, one.item)? else { continue };
             let at = line.occurred_at.or(line.available_at);
-            if late_fee {
-                let Some(entry) = feed::entry_facts(conn, book, one.partner)? else { continue };
-                if !entry.reference.contains('@') {
-                    told.push(fee_told(&line, entry, source));
-                }
-                continue;
-            }
             if line.unknown_kind.is_some() || line.name.is_empty() || at.is_none() {
                 unknown.push(unknown_kind(&line, book, run));
             }
@@ -215,13 +209,11 @@ fn missing(
     source: &Source,
     ask: &Ask,
     (book, run): (i64, i64),
-    verdicts: &[Verdict],
+    scores: &Scores,
     handed: &mut Handed,
 ) -> Result<()> {
-    let lines = access.read(|conn| {
-        let missing = verdicts.iter().filter(|v| v.bucket == Bucket::MissingOurs);
-        missing.map(|v| reports::line(conn, v.item)).collect::<Result<Vec<_>>>()
-    })?;
+    let lines = access
+        .read(|conn| scores.of(Bucket::MissingOurs).map(|v| reports::line(conn, v.item)).collect::<Result<Vec<_>>>())?;
     let mut client = match source.api_key {
         Some(_) => Client::new(&source.recipe, source.settlement.access.clone(), ask.pace).ok(),
         None => None,
@@ -399,7 +391,7 @@ fn followed(
                 let came = access.read(|conn| claims::find(conn, book, &one.kind, &one.reference))?;
                 if came.is_some_and(|c| c.done) {
                     let note = "it was fetched and is posted";
-                    over(access, source, (book, None), &one, "AUTO_FETCHED", note)?;
+                    over(access, source, book, &one, "AUTO_FETCHED", note)?;
                 } else {
                     opened += 1;
                     let why = format!("what was fetched did not post {} {}", one.kind, one.reference);
@@ -421,7 +413,7 @@ fn followed(
 fn over(
     access: &Access,
     source: &Source,
-    (book, run): (i64, Option<i64>),
+    book: i64,
     one: &discrepancies::OpenOne,
     resolution: &'static str,
     note: &'static str,
@@ -441,12 +433,12 @@ fn over(
         let fee =
             line.gross != 0 && line.fee != 0 && feed::fee_of(conn, book, &facts.kind, &facts.reference)?.is_none();
         let fee = (same && fee && !facts.reference.contains('@')).then(|| fee_told(&line, facts, source));
-        Ok(same.then_some((NewSettled { entry, line: line.id, rule: None }, fee)))
+        Ok(same.then_some((entry, line.id, fee)))
     })?;
     let id = one.id;
     access.write(move |tx| {
-        if let Some((pair, fee)) = &pair {
-            runs::settle(tx, book, run, std::slice::from_ref(pair))?;
+        if let Some((entry, line, fee)) = &pair {
+            runs::settle_one(tx, book, *entry, *line)?;
             if let Some(fee) = fee {
                 raw::insert(tx, fee)?;
             }
@@ -473,14 +465,9 @@ fn fee_told(line: &StoredLine, entry: feed::EntryFacts, source: &Source) -> NewR
 }
 
 /// Closes what is over: an entry whose line came, a movement that came.
-pub(super) fn close_over(
-    access: &Access,
-    source: &Source,
-    (book, run): (i64, i64),
-    matched: &HashSet<i64>,
-) -> Result<()> {
+pub(super) fn close_over(access: &Access, source: &Source, book: i64, scores: &Scores) -> Result<()> {
     for one in access.read(|conn| discrepancies::open_of(conn, book))? {
-        let met = one.entry.is_some_and(|entry| matched.contains(&entry));
+        let met = one.entry.is_some_and(|entry| scores.is_matched(entry));
         let came = |class: &str| matches!(class, "MISSING_OURS" | "PARKED_OURS");
         match one.class.as_str() {
             "MISSING_THEIRS" | "AMOUNT_DIFFERS" | "CURRENCY_DIFFERS" | "FEE_DIFFERS" | "DUPLICATE_OURS" if met => {
@@ -491,7 +478,7 @@ pub(super) fn close_over(
             class if came(class) && one.state != "FIXING" => {
                 let there = access.read(|conn| claims::find(conn, book, &one.kind, &one.reference))?;
                 if there.is_some_and(|c| c.done && c.journal.is_some()) {
-                    over(access, source, (book, Some(run)), &one, "AUTO_LATE_MATCH", "it came, and is posted")?;
+                    over(access, source, book, &one, "AUTO_LATE_MATCH", "it came, and is posted")?;
                 }
             }
             _ => {}

@@ -81,7 +81,7 @@ const TRUTHS: &[(&str, &str)] = &[
     (
         "every count of a settlement run is the number of its rows",
         "SELECT 'run ' || c.run || ': ' || c.n || ' ' || c.bucket FROM postonce_run_counts c
-         WHERE c.n IS NOT (SELECT count(*) FROM postonce_run_items i WHERE i.run = c.run AND i.side = c.side AND i.bucket = c.bucket
+         WHERE c.n IS NOT (SELECT sum(ifnull(i.upto, i.item) - i.item + 1) FROM postonce_run_items i WHERE i.run = c.run AND i.side = c.side AND i.bucket = c.bucket
            AND ifnull(i.scored, 0) = c.scored)",
     ),
     (
@@ -93,8 +93,28 @@ const TRUTHS: &[(&str, &str)] = &[
     ),
     (
         "a settled line has one entry, and only totals so far share one",
-        "SELECT 'line ' || s.line_ref || ' of book ' || s.book FROM postonce_settled s JOIN postonce_journal j ON j.id = s.entry
-         WHERE instr(j.ref, '@') = 0 GROUP BY s.book, s.line_ref HAVING count(*) > 1",
+        "SELECT 'line ' || ifnull(s.line_ref, l.line_ref) || ' of book ' || s.book FROM postonce_settled s JOIN postonce_journal j ON j.id = s.entry
+           LEFT JOIN postonce_report_lines l ON l.id = s.line
+         WHERE instr(j.ref, '@') = 0 GROUP BY s.book, ifnull(s.line_ref, l.line_ref) HAVING count(*) > 1",
+    ),
+    (
+        "what is settled is an entry that expects a line, and a line that is there",
+        "SELECT 'entry ' || s.entry FROM postonce_settled s LEFT JOIN postonce_journal j ON j.id = s.entry
+           LEFT JOIN postonce_report_lines l ON l.id = s.line
+         WHERE j.settles IS NOT 1 OR j.book IS NOT s.book OR (s.line IS NOT NULL AND l.id IS NULL)",
+    ),
+    (
+        "a settlement run settled as many entries as it counted",
+        "SELECT 'run ' || r.id || ': ' || r.settled FROM postonce_runs r
+           LEFT JOIN (SELECT run, count(*) AS n FROM postonce_settled WHERE run IS NOT NULL GROUP BY run) s ON s.run = r.id
+         WHERE r.state = 'COMPLETED' AND r.settled IS NOT ifnull(s.n, 0)",
+    ),
+    (
+        "the lines of a report are its own, and stand in order",
+        "SELECT 'line ' || l.id || ' of report ' || r.id FROM postonce_reports r
+           JOIN postonce_report_lines l ON l.id >= r.first_line AND l.id < r.first_line + r.rows
+           LEFT JOIN postonce_report_lines n ON n.id = l.id + 1 AND n.id < r.first_line + r.rows
+         WHERE l.report <> r.id OR (n.kind, n.name) < (l.kind, l.name)",
     ),
     (
         "every finished claim of money has its entry",

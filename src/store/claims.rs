@@ -163,10 +163,11 @@ pub fn add_alias(tx: &Tx, book: i64, kind: &str, alias: &str, movement: &str, ra
 pub fn done(tx: &Tx, book: i64, kind: &str, reference: &str, raw_event: i64, journal: Option<i64>) -> Result<()> {
     let changed = tx
         .conn
-        .prepare_cached(
-            "UPDATE postonce_claims SET state = 'DONE', journal = ?5
+        .prepare_cached(&format!(
+            "UPDATE {} postonce_claims SET state = 'DONE', journal = ?5
              WHERE book = ?1 AND kind = ?2 AND ref = ?3 AND state = 'CLAIMED' AND raw_event = ?4",
-        )?
+            tx.or_fail()
+        ))?
         .execute(params![book, kind, reference, raw_event, journal])?;
     if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(()) }
 }

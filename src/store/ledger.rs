@@ -168,11 +168,10 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
         note: entry.note.as_deref(),
     };
     let hash = content.hash(&hash_before, accounts.iter().copied());
-    // Without savepoints whatever fails undoes the whole transaction: no statement has to be able to undo itself.
-    let insert = if tx.is_trusting() { "INSERT OR FAIL INTO" } else { "INSERT INTO" };
+    let or_fail = tx.or_fail();
     tx.conn
         .prepare_cached(&format!(
-            "{insert} postonce_journal(id, book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at,
+            "INSERT {or_fail} INTO postonce_journal(id, book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at,
                recorded_at, settles, reverses, note, posting_count, hash)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         ))?
@@ -199,7 +198,7 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
     for (at, (debit, credit, amount)) in accounts.into_iter().enumerate() {
         tx.conn
             .prepare_cached(&format!(
-                "{insert} postonce_postings(journal, seq, debit, credit, amount, debit_before, credit_before) VALUES
+                "INSERT {or_fail} INTO postonce_postings(journal, seq, debit, credit, amount, debit_before, credit_before) VALUES
                    (?1, ?2, ?3, ?4, ?5, (SELECT last FROM postonce_accounts WHERE id = ?3), (SELECT last FROM postonce_accounts WHERE id = ?4))",
             ))?
             .execute(params![id, at as i64 + 1, debit, credit, amount])?;

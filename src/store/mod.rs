@@ -182,6 +182,16 @@ pub struct Book {
     pub mode: Mode,
 }
 
+impl Book {
+    /// The provider of keys that are unique across providers.
+    const ACROSS_PROVIDERS: &str = "*";
+
+    /// Where the operations of a book's tenant have their keys, whoever announces them.
+    pub fn of_operations(book: &Book) -> Book {
+        Book { provider: Book::ACROSS_PROVIDERS.into(), provider_account: String::new(), ..book.clone() }
+    }
+}
+
 impl<'a> Tx<'a> {
     /// The same transaction as if the clock said something else: for what is brought in as of another day.
     pub fn as_of<T>(&self, now: Millis, f: impl FnOnce(&Tx) -> T) -> T {
@@ -232,6 +242,12 @@ impl<'a> Tx<'a> {
     /// whole transaction and runs it again with them.
     pub fn is_trusting(&self) -> bool {
         self.trusting
+    }
+
+    /// What a statement says of its own failure. Without savepoints that undoes the whole transaction, and no statement has to
+    /// keep what it would need to undo itself.
+    fn or_fail(&self) -> &'static str {
+        if self.trusting { "OR FAIL" } else { "" }
     }
 
     /// Runs `f` in a savepoint: its error undoes what it did and nothing else.

@@ -397,10 +397,11 @@ pub fn body(conn: &Connection, id: i64) -> Result<Option<Body>> {
 pub fn claimed(tx: &Tx, id: i64, fence: i64, lease: Millis, count_attempt: bool) -> Result<i64> {
     let changed = tx
         .conn
-        .prepare_cached(
-            "UPDATE postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?4, fence = fence + 1, due_at = ?3
+        .prepare_cached(&format!(
+            "UPDATE {} postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?4, fence = fence + 1, due_at = ?3
              WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND fence = ?2",
-        )?
+            tx.or_fail()
+        ))?
         .execute(params![id, fence, tx.due_now + lease, i64::from(count_attempt)])?;
     if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(fence + 1) }
 }

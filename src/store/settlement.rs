@@ -5,9 +5,12 @@
 
 pub mod discrepancies;
 pub mod feed;
+pub mod packed;
 pub mod reports;
 pub mod runs;
+pub mod scratch;
 pub mod trend;
+mod walk;
 
 use crate::error::Result;
 use crate::event::{Millis, Mode};

@@ -3,10 +3,12 @@
 //! Reads only, from the tables that settlement steps write. What a run found is read as it was before any repair.
 
 use super::search::Page;
+use super::settlement;
+pub use super::settlement::discrepancies::{Discrepancy as DiscrepancyRow, LogLine as LogRow};
 use crate::clock::{as_rfc3339, as_rfc3339_or_null};
 use crate::error::Result;
 use crate::event::Millis;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -218,85 +220,6 @@ pub fn runs(conn: &Connection, before: Option<i64>, limit: usize) -> Result<Page
     Ok(Page { rows, next, looked_back_to: None })
 }
 
-/// A discrepancy: the shape of `/api/v1/discrepancies`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DiscrepancyRow {
-    /// Its number.
-    pub id: i64,
-    /// The tenant of its book.
-    pub tenant: String,
-    /// The provider of its book.
-    pub provider: String,
-    /// live or test.
-    pub mode: String,
-    /// MISSING_OURS, AMOUNT_DIFFERS, …
-    pub class: String,
-    /// The movement's kind.
-    pub kind: String,
-    /// The movement's reference.
-    pub reference: String,
-    /// ISO 4217.
-    pub currency: Option<String>,
-    /// What our ledger says, minor units.
-    pub our_amount: Option<i64>,
-    /// What their report says, minor units.
-    pub their_amount: Option<i64>,
-    /// Our entry.
-    pub entry: Option<i64>,
-    /// Their line.
-    pub line: Option<i64>,
-    /// What is parked, or what was fetched for it.
-    pub raw_event: Option<i64>,
-    /// The run that found it.
-    pub first_run: Option<i64>,
-    /// The run that last saw it.
-    pub last_run: Option<i64>,
-    /// How often it was seen.
-    pub seen: i64,
-    /// Since when.
-    #[serde(serialize_with = "as_rfc3339")]
-    pub opened_at: Millis,
-    /// OPEN, FIXING, ASSIGNED or RESOLVED.
-    pub state: String,
-    /// Who looks at it.
-    pub assignee: Option<String>,
-    /// How it ended.
-    pub resolution: Option<String>,
-    /// When it ended.
-    #[serde(serialize_with = "as_rfc3339_or_null")]
-    pub resolved_at: Option<Millis>,
-}
-
-const DISCREPANCY: &str = "d.id, b.tenant, b.provider, b.mode, d.class, d.kind, d.reference, d.currency, d.our_amount, d.their_amount, d.entry,
-  d.line, d.raw_event, d.first_run, d.last_run, d.seen, d.opened_at, d.state, d.assignee, d.resolution, d.resolved_at
-  FROM postonce_discrepancies d JOIN postonce_books b ON b.id = d.book";
-
-fn discrepancy_row(r: &Row) -> rusqlite::Result<DiscrepancyRow> {
-    Ok(DiscrepancyRow {
-        id: r.get(0)?,
-        tenant: r.get(1)?,
-        provider: r.get(2)?,
-        mode: r.get(3)?,
-        class: r.get(4)?,
-        kind: r.get(5)?,
-        reference: r.get(6)?,
-        currency: r.get(7)?,
-        our_amount: r.get(8)?,
-        their_amount: r.get(9)?,
-        entry: r.get(10)?,
-        line: r.get(11)?,
-        raw_event: r.get(12)?,
-        first_run: r.get(13)?,
-        last_run: r.get(14)?,
-        seen: r.get(15)?,
-        opened_at: r.get(16)?,
-        state: r.get(17)?,
-        assignee: r.get(18)?,
-        resolution: r.get(19)?,
-        resolved_at: r.get(20)?,
-    })
-}
-
 /// Lists discrepancies, the newest first: those that are open, or all.
 pub fn discrepancies(
     conn: &Connection,
@@ -304,32 +227,11 @@ pub fn discrepancies(
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<DiscrepancyRow>> {
-    let of = if open_only { "d.state <> 'RESOLVED' AND" } else { "" };
-    let mut statement = conn.prepare_cached(&format!(
-        "SELECT {DISCREPANCY} WHERE {of} d.id < ifnull(?1, 9223372036854775807) ORDER BY d.id DESC LIMIT ?2"
-    ))?;
-    let rows = statement.query_map(params![before, limit as i64 + 1], discrepancy_row)?;
-    let mut rows: Vec<DiscrepancyRow> = rows.collect::<rusqlite::Result<_>>()?;
+    let mut rows = settlement::discrepancies::page(conn, open_only, before, limit + 1)?;
     let more = rows.len() > limit;
     rows.truncate(limit);
     let next = if more { rows.last().map(|d| d.id) } else { None };
     Ok(Page { rows, next, looked_back_to: None })
-}
-
-/// What happened to a discrepancy, in order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LogRow {
-    /// When.
-    #[serde(serialize_with = "as_rfc3339")]
-    pub at: Millis,
-    /// Who.
-    pub actor: String,
-    /// From this state.
-    pub from_state: String,
-    /// To this one.
-    pub to_state: String,
-    /// Why.
-    pub note: String,
 }
 
 /// The provider's line, as far as people compare it.
@@ -365,11 +267,7 @@ pub type Whole = (DiscrepancyRow, Option<LineRow>, Vec<LogRow>);
 
 /// One discrepancy with its line and its log.
 pub fn discrepancy(conn: &Connection, id: i64) -> Result<Option<Whole>> {
-    let found = conn
-        .prepare_cached(&format!("SELECT {DISCREPANCY} WHERE d.id = ?1"))?
-        .query_row([id], discrepancy_row)
-        .optional()?;
-    let Some(row) = found else { return Ok(None) };
+    let Some((row, log)) = settlement::discrepancies::show(conn, id)? else { return Ok(None) };
     let line = match row.line {
         None => None,
         Some(line) => conn
@@ -394,13 +292,5 @@ pub fn discrepancy(conn: &Connection, id: i64) -> Result<Option<Whole>> {
             })
             .optional()?,
     };
-    let log = conn
-        .prepare_cached(
-            "SELECT at, actor, from_state, to_state, note FROM postonce_discrepancy_log WHERE discrepancy = ?1 ORDER BY id",
-        )?
-        .query_map([id], |r| {
-            Ok(LogRow { at: r.get(0)?, actor: r.get(1)?, from_state: r.get(2)?, to_state: r.get(3)?, note: r.get(4)? })
-        })?
-        .collect::<rusqlite::Result<_>>()?;
     Ok(Some((row, line, log)))
 }

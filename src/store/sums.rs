@@ -117,9 +117,8 @@ impl Moment {
                     "postonce_books b CROSS JOIN postonce_journal j INDEXED BY postonce_journal_by_time ON {within}"
                 );
                 let mut rest = added_up(conn, &by_time, "", [hour * HOUR, at, upto])?;
-                // by the row id: the newest are few, those before a time are nearly all
-                let late = "WHERE j.id > ?3 AND +j.occurred_at <= ?2 AND ?1 IS NOT NULL";
-                for (whose, moved) in added_up(conn, "postonce_journal j", late, [0, at, upto])? {
+                let late = "WHERE j.id > ?3 AND j.occurred_at <= ?2 AND ?1 IS NOT NULL";
+                for (whose, moved) in added_up(conn, "postonce_journal j NOT INDEXED", late, [0, at, upto])? {
                     let sum = rest.entry(whose).or_default();
                     sum.debits += moved.debits;
                     sum.credits += moved.credits;
@@ -134,7 +133,7 @@ impl Moment {
                 // All of a piece lies in one block, so that the blocks before the last that is begun are whole.
                 let block = (cut - 1).min(upto) / BLOCK;
                 let within = "WHERE j.id > ?1 AND j.id < ?2 AND ?3 IS NOT NULL";
-                ("R", block, added_up(conn, "postonce_journal j", within, [block * BLOCK, cut, 0])?)
+                ("R", block, added_up(conn, "postonce_journal j NOT INDEXED", within, [block * BLOCK, cut, 0])?)
             }
         };
         Ok(Moment { clock, before, rest })
@@ -164,7 +163,8 @@ impl Moment {
     }
 }
 
-/// The postings of some entries of the journal, added up.
+/// The postings of some entries of the journal, added up. Where they are told by number, the journal must be read by it
+/// (`NOT INDEXED`): the newest are few, and those before a time are nearly all.
 fn added_up(conn: &Connection, entries: &str, which: &str, values: [i64; 3]) -> Result<HashMap<Whose, Moved>> {
     let mut found: HashMap<Whose, Moved> = HashMap::new();
     for (side, debit) in [("debit", true), ("credit", false)] {

@@ -30,9 +30,7 @@ fn start(folder: &Folder) -> Server {
 
 /// Returns at this moment, for senders that keep a pace.
 fn wait_until(moment: Instant) {
-    while let Some(left) = moment.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-        std::thread::park_timeout(left);
-    }
+    let _ = crossbeam_channel::at(moment).recv();
 }
 
 /// Sends the payments `from..to`, each sender its share, the nth at `pace(n)`; gives how long each answer took, from the
@@ -59,10 +57,7 @@ fn send(
                         let body = stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100 + n as i64 % 900);
                         let headers = sign("stripe", SECRET, body.as_bytes(), &[]);
                         let due = pace(n - from).unwrap_or_else(Instant::now);
-                        while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-                        {
-                            std::thread::park_timeout(left);
-                        }
+                        wait_until(due);
                         wire.post("/webhooks/stripe", &headers, body.as_bytes()).is(200);
                         took.push(due.elapsed());
                         sent.fetch_add(1, SeqCst);

@@ -10,7 +10,7 @@ use postonce::store::{Options, Store};
 use rusqlite::Connection;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 const DAY: i64 = 86_400_000;
 
@@ -454,104 +454,4 @@ fn erasing_a_person_leaves_money_and_hashes_and_no_word_of_them() {
     let bytes = std::fs::read(server.database()).unwrap();
     let word = b"jane.roe@example.com";
     assert!(!bytes.windows(word.len()).any(|w| w == word), "her address is still in the file");
-}
-
-/// Bytes, rows and a copy of the file go out while deliveries come in: nobody waits for it, nothing is lost. The pruning
-/// is held between any two of its writes until an answer has come, and no write takes more than a page.
-#[test]
-fn retention_and_backups_do_not_hold_back_the_answers() {
-    const OLD: i64 = 6_000;
-    const SENDERS: usize = 4;
-    let folder = Folder::new();
-    let file = folder.join("x.db");
-    let old = postonce::clock::wall() - 40 * DAY;
-    let store = Store::open(&file, &Options::default()).unwrap();
-    store
-        .write(move |tx| {
-            let source = tx.source("stripe")?;
-            let numbers = format!("WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < {OLD})");
-            tx.conn.execute_batch(&format!(
-                "INSERT INTO postonce_raw_events(id, source, origin, received_at, state, ended_at)
-                   {numbers} SELECT id, {source}, 'webhook', {old}, 'IGNORED', {old} FROM n;
-                 INSERT INTO postonce_bodies(id, codec, sha256, headers, body)
-                   {numbers} SELECT id, 0, zeroblob(32), '', randomblob(900) FROM n;"
-            ))?;
-            Ok(())
-        })
-        .unwrap();
-    store.stop();
-    drop(store);
-    let text = format!(
-        "database = {:?}\nlisten = \"127.0.0.1:0\"\n[operator]\nlisten = \"127.0.0.1:0\"\n[[source]]\nname = \"stripe\"\nsecrets = [\"file:{}\"]\n",
-        file.display(),
-        folder.join("secret").display()
-    );
-    std::fs::write(folder.join("secret"), SECRET).unwrap();
-    let loaded = postonce::config::Loaded::parse(text).unwrap();
-    let server = postonce::server::Server::start(&loaded, &Options::default()).unwrap();
-    let shared = server.engine().shared().clone();
-    let (address, copy) = (server.public_addr(), folder.join("copy.db"));
-    let (over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let (seen, writes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let between = || {
-        writes.fetch_add(1, SeqCst);
-        let before = seen.load(SeqCst);
-        let now = eventually("an answer between two writes", || {
-            let now = answers.load(SeqCst);
-            (now > before).then_some(now)
-        });
-        seen.store(now, SeqCst);
-        false
-    };
-    let mut took = std::thread::scope(|scope| {
-        let senders: Vec<_> = (0..SENDERS)
-            .map(|sender| {
-                let (over, answers) = (&over, &answers);
-                scope.spawn(move || {
-                    let mut wire = Wire::to(address);
-                    let mut took = Vec::new();
-                    while !over.load(SeqCst) {
-                        let name = format!("{sender}_{}", took.len());
-                        let body = stripe::charge(&format!("evt_{name}"), &format!("pi_{name}"), 100);
-                        let headers = crate::harness::sign("stripe", SECRET, body.as_bytes(), &[]);
-                        let began = std::time::Instant::now();
-                        wire.post("/webhooks/stripe", &headers, body.as_bytes()).is(200);
-                        took.push(began.elapsed());
-                        answers.fetch_add(1, SeqCst);
-                    }
-                    took
-                })
-            })
-            .collect();
-        let pruning = scope.spawn(|| retain::retain(&shared.store, &Retain::default(), &between).unwrap());
-        let backup = scope.spawn(|| {
-            postonce::store::backup::backup(&file, &copy, std::time::Duration::from_millis(2), &mut |_, _| {}).unwrap()
-        });
-        let (copied, pruned) = (backup.join(), pruning.join());
-        over.store(true, SeqCst);
-        copied.unwrap();
-        assert_eq!(pruned.unwrap().events as i64, OLD);
-        senders.into_iter().flat_map(|s| s.join().unwrap()).collect::<Vec<_>>()
-    });
-    took.sort();
-    let (p50, p99) = (took[took.len() / 2], took[took.len() * 99 / 100]);
-    let (sent, writes) = (took.len(), writes.load(SeqCst));
-    eprintln!("{sent} answers while pruning in {writes} writes and copying: p50 {p50:?}, p99 {p99:?}");
-    assert!(writes as i64 >= OLD / postonce::store::retain::PAGE, "only {writes} writes for {OLD} rows");
-    eventually("all are applied", || {
-        let sql = "SELECT count(*) FROM postonce_journal";
-        let count: i64 = shared.store.read(|conn| Ok(conn.query_row(sql, [], |r| r.get(0))?)).unwrap();
-        (count == sent as i64).then_some(())
-    });
-    drop(shared);
-    server.stop();
-    for file in [&file, &copy] {
-        let (code, text) = check(file);
-        assert_eq!(code, 0, "{text}");
-    }
-    assert_eq!(
-        count(&file, "PRAGMA freelist_count") * 5 / 4 / count(&file, "PRAGMA page_count"),
-        0,
-        "the file was not given back"
-    );
 }

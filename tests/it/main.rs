@@ -5,6 +5,7 @@
 //! of its database. What needs crash points is skipped with a message unless the feature `faults` is on (scripts/test).
 
 mod api;
+mod bank;
 mod beside;
 mod bundled;
 mod busy;
@@ -28,6 +29,7 @@ mod plans;
 mod power;
 mod providers;
 mod scenarios;
+mod settled_apis;
 mod settlement;
 mod spine;
 mod tidy;

@@ -362,36 +362,6 @@ fn a_server_settles_every_day_by_itself_and_asks_for_what_it_slept_through() {
     server.check();
 }
 
-/// The provider's days are those of its zone, on the days too that have an hour less or more.
-#[test]
-fn a_day_of_twenty_three_hours_and_one_of_twenty_five_are_compared_whole() {
-    let text = config("http://127.0.0.1:9").replace("enabled = false", "enabled = false\nzone = \"Europe/Berlin\"");
-    let server = setup(&text).start();
-    const HOUR: i64 = 3_600_000;
-    for (day, start, hours) in [("2026-03-29", "2026-03-28T23:00:00Z", 23), ("2026-10-25", "2026-10-24T22:00:00Z", 25)]
-    {
-        let start = start.parse::<jiff::Timestamp>().unwrap().as_millisecond();
-        let mut report = "balance_transaction_id,created_utc,available_on_utc,currency,gross,fee,net,reporting_category,source_id,charge_id,payment_intent_id\n".to_owned();
-        // The last of the day before and the first of the day after are no part of it.
-        for hour in -1..=hours {
-            let at = start + hour * HOUR + HOUR / 2;
-            let n = (start / HOUR + hour) as usize;
-            server.send("stripe", &webhook(n, at, 1000)).is(200);
-            if (0..hours).contains(&hour) {
-                let at = postonce::clock::rfc3339(at).replace('T', " ").replace('Z', "");
-                report += &format!("txn_{n:05},{at},{at},eur,10.00,0.00,10.00,charge,ch_{n:05},,pi_{n:05}\n");
-            }
-        }
-        server.settled();
-        let file = server.folder.join(day);
-        std::fs::write(&file, report).unwrap();
-        let (code, run) = settle(&server, &["reconcile", "run", "--window", day, "--report", file.to_str().unwrap()]);
-        assert_eq!((code, run["state"].as_str(), run["day"].as_str()), (0, Some("COMPLETED"), Some(day)), "{run}");
-        assert_eq!((run["lines"].as_i64(), &run["buckets"]), (Some(hours), &json!({"matched": hours})), "{run}");
-    }
-    server.check();
-}
-
 #[test]
 fn what_is_missing_is_fetched_again_when_a_person_asks_and_posted_once() {
     let provider = Provider::start();
@@ -472,5 +442,34 @@ fn the_command_line_fetches_what_is_missing_beside_a_server() {
     assert_eq!((code, &asked["state"]), (0, &json!("RESOLVED")), "{asked}");
     assert_eq!(server.count("SELECT count(*) FROM postonce_audit WHERE what = 'fetch' AND who = 'mira'"), 2);
     assert_eq!(server.count("SELECT count(*) FROM postonce_journal WHERE kind = 'payment'"), 1);
+}
+
+/// The provider's days are those of its zone, on the days too that have an hour less or more.
+#[test]
+fn a_day_of_twenty_three_hours_and_one_of_twenty_five_are_compared_whole() {
+    let text = config("http://127.0.0.1:9").replace("enabled = false", "enabled = false\nzone = \"Europe/Berlin\"");
+    let server = setup(&text).start();
+    const HOUR: i64 = 3_600_000;
+    for (day, start, hours) in [("2026-03-29", "2026-03-28T23:00:00Z", 23), ("2026-10-25", "2026-10-24T22:00:00Z", 25)]
+    {
+        let start = start.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        let mut report = "balance_transaction_id,created_utc,available_on_utc,currency,gross,fee,net,reporting_category,source_id,charge_id,payment_intent_id\n".to_owned();
+        // The last of the day before and the first of the day after are no part of it.
+        for hour in -1..=hours {
+            let at = start + hour * HOUR + HOUR / 2;
+            let n = (start / HOUR + hour) as usize;
+            server.send("stripe", &webhook(n, at, 1000)).is(200);
+            if (0..hours).contains(&hour) {
+                let at = postonce::clock::rfc3339(at).replace('T', " ").replace('Z', "");
+                report += &format!("txn_{n:05},{at},{at},eur,10.00,0.00,10.00,charge,ch_{n:05},,pi_{n:05}\n");
+            }
+        }
+        server.settled();
+        let file = server.folder.join(day);
+        std::fs::write(&file, report).unwrap();
+        let (code, run) = settle(&server, &["reconcile", "run", "--window", day, "--report", file.to_str().unwrap()]);
+        assert_eq!((code, run["state"].as_str(), run["day"].as_str()), (0, Some("COMPLETED"), Some(day)), "{run}");
+        assert_eq!((run["lines"].as_i64(), &run["buckets"]), (Some(hours), &json!({"matched": hours})), "{run}");
+    }
     server.check();
 }

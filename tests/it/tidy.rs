@@ -149,8 +149,7 @@ fn no_file_is_too_long() {
 }
 
 /// A load has a pace, and a death its moment: these are no waits for a fact.
-const PACES: &[&str] =
-    &["tests/harness/mod.rs", "tests/it/beside.rs", "tests/it/busy.rs", "tests/it/million.rs", "tests/proof/peers.rs"];
+const PACES: &[&str] = &["tests/harness/mod.rs", "tests/it/beside.rs", "tests/it/million.rs", "tests/proof/peers.rs"];
 
 #[test]
 fn tests_wait_for_facts_and_never_sleep() {

@@ -1,5 +1,6 @@
 //! Discrepancies: opened once, ageing, closed with a resolution and a note; every change is a line of the log.
 
+use crate::clock::{as_rfc3339, as_rfc3339_or_null};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::store::Tx;
@@ -11,7 +12,7 @@ pub const RESOLUTIONS: [&str; 4] = ["POSTED_CORRECTION", "PROVIDER_ERROR", "ACCE
 /// Who writes in the log when nobody did.
 pub const SETTLEMENT: &str = "settlement";
 
-/// One discrepancy, for people and scripts: the shape of `postonce discrepancies list --json`.
+/// One discrepancy: the shape of `postonce discrepancies list --json` and of `/api/v1/discrepancies`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Discrepancy {
     /// Its number.
@@ -49,8 +50,9 @@ pub struct Discrepancy {
     pub last_run: Option<i64>,
     /// How many runs saw it.
     pub seen: i64,
-    /// When it was opened, RFC 3339.
-    pub opened_at: String,
+    /// When it was opened.
+    #[serde(serialize_with = "as_rfc3339")]
+    pub opened_at: Millis,
     /// `OPEN`, `FIXING`, `ASSIGNED`, `RESOLVED`.
     pub state: String,
     /// Who looks at it.
@@ -58,17 +60,16 @@ pub struct Discrepancy {
     /// How it was closed.
     pub resolution: Option<String>,
     /// When.
-    pub resolved_at: Option<String>,
-    /// The same as `opened_at`, for ages.
-    #[serde(skip)]
-    pub opened_ms: Millis,
+    #[serde(serialize_with = "as_rfc3339_or_null")]
+    pub resolved_at: Option<Millis>,
 }
 
 /// One line of a discrepancy's log.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LogLine {
-    /// When, RFC 3339.
-    pub at: String,
+    /// When.
+    #[serde(serialize_with = "as_rfc3339")]
+    pub at: Millis,
     /// Who.
     pub actor: String,
     /// From which state.
@@ -101,7 +102,6 @@ const COLUMNS: &str = "SELECT d.id, b.tenant, b.provider, b.provider_account, b.
   FROM postonce_discrepancies d JOIN postonce_books b ON b.id = d.book";
 
 fn read(r: &Row) -> rusqlite::Result<Discrepancy> {
-    let opened_ms: Millis = r.get(17)?;
     Ok(Discrepancy {
         id: r.get(0)?,
         tenant: r.get(1)?,
@@ -120,12 +120,11 @@ fn read(r: &Row) -> rusqlite::Result<Discrepancy> {
         first_run: r.get(14)?,
         last_run: r.get(15)?,
         seen: r.get(16)?,
-        opened_at: crate::clock::rfc3339(opened_ms),
+        opened_at: r.get(17)?,
         state: r.get(18)?,
         assignee: r.get(19)?,
         resolution: r.get(20)?,
-        resolved_at: r.get::<_, Option<Millis>>(21)?.map(crate::clock::rfc3339),
-        opened_ms,
+        resolved_at: r.get(21)?,
     })
 }
 
@@ -141,6 +140,15 @@ pub fn list(conn: &Connection, filter: &DiscrepancyFilter) -> Result<Vec<Discrep
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// A page of them, the newest first: those that are open, or all, below `before`, at most `limit`.
+pub fn page(conn: &Connection, open_only: bool, before: Option<i64>, limit: usize) -> Result<Vec<Discrepancy>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "{COLUMNS} WHERE (NOT ?1 OR d.state <> 'RESOLVED') AND d.id < ifnull(?2, 9223372036854775807) ORDER BY d.id DESC LIMIT ?3"
+    ))?;
+    let rows = statement.query_map(params![open_only, before, limit as i64], read)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// One, with its log.
 pub fn show(conn: &Connection, id: i64) -> Result<Option<(Discrepancy, Vec<LogLine>)>> {
     let found = conn.prepare_cached(&format!("{COLUMNS} WHERE d.id = ?1"))?.query_row([id], read).optional()?;
@@ -149,13 +157,7 @@ pub fn show(conn: &Connection, id: i64) -> Result<Option<(Discrepancy, Vec<LogLi
         "SELECT at, actor, from_state, to_state, note FROM postonce_discrepancy_log WHERE discrepancy = ?1 ORDER BY id",
     )?;
     let log = statement.query_map([id], |r| {
-        Ok(LogLine {
-            at: crate::clock::rfc3339(r.get(0)?),
-            actor: r.get(1)?,
-            from_state: r.get(2)?,
-            to_state: r.get(3)?,
-            note: r.get(4)?,
-        })
+        Ok(LogLine { at: r.get(0)?, actor: r.get(1)?, from_state: r.get(2)?, to_state: r.get(3)?, note: r.get(4)? })
     })?;
     let log = log.collect::<rusqlite::Result<_>>()?;
     Ok(Some((found, log)))
@@ -350,8 +352,8 @@ pub fn resolve(tx: &Tx, id: i64, resolution: &str, actor: &str, note: &str) -> R
     close(tx, id, resolution, actor, note)?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
-             SELECT d.entry, d.book, 'accepted: discrepancy ' || d.id, NULL, 'MANUAL', d.last_run, ?2 FROM postonce_discrepancies d
+            "INSERT INTO postonce_settled(entry, book, line_ref, rule, at)
+             SELECT d.entry, d.book, 'accepted: discrepancy ' || d.id, 'MANUAL', ?2 FROM postonce_discrepancies d
                JOIN postonce_journal j ON j.id = d.entry AND j.settles = 1
              WHERE d.id = ?1 AND d.class IN ('MISSING_THEIRS', 'DUPLICATE_OURS')
              ON CONFLICT DO NOTHING",

@@ -1,24 +1,27 @@
 //! Feeds the comparison: the lines of a report and the entries of a window, both in the order of (kind, name), and what
-//! lies beyond. Runs on one reading connection and its snapshot; writes nothing.
+//! lies beyond. Entries are read with their fees and corrections in a few ordered queries, not one look-up each; writes
+//! nothing to the database.
 
-use super::reports::{self, StoredLine};
+use super::packed::{self, Line};
+use super::reports;
+use super::scratch::aside;
+use super::walk::{self, By};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::money::{Currency, Money};
 use crate::settlement::matching::{Around, MatchError, Ours, Scored, Theirs, compare};
-use crate::store::claims;
+use crate::settlement::sorter::{Merged, Record, Sorter};
+use crate::store::{Book, beside, claims};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
-/// What is compared.
-pub struct Scope<'a> {
+/// Which entries are compared.
+pub struct Wanted<'a> {
     /// Whose ledger.
     pub book: i64,
-    /// The report.
-    pub report: i64,
-    /// `[start, end)`: entries of that time are expected in it.
+    /// `[start, end)`: entries of that time are expected in the report.
     pub window: (Millis, Millis),
     /// Score everything else that is open too.
     pub open_too: bool,
@@ -27,11 +30,23 @@ pub struct Scope<'a> {
     /// The last entry that is looked at.
     pub journal_upto: i64,
     /// Kinds that are expected in the report.
-    pub covers: &'a dyn Fn(&str) -> bool,
+    pub covers: &'a (dyn Fn(&str) -> bool + Sync),
+}
+
+impl Wanted<'_> {
+    fn inside(&self, id: i64, occurred_at: Millis) -> bool {
+        occurred_at >= self.window.0 && occurred_at < self.window.1 && id <= self.journal_upto
+    }
+}
+
+/// How they are compared.
+pub struct Scope<'a> {
+    /// The entries.
+    pub of: Wanted<'a>,
     /// Kinds that no webhook announces.
     pub provider_only: &'a dyn Fn(&str) -> bool,
     /// Another integration's money, by rule.
-    pub not_ours: &'a dyn Fn(&StoredLine) -> bool,
+    pub not_ours: &'a dyn Fn([Option<&str>; 4]) -> bool,
     /// Entries of that kind are young until so long after.
     pub grace: &'a dyn Fn(&str) -> Millis,
     /// The wall clock.
@@ -57,237 +72,373 @@ pub fn first_open(conn: &Connection, book: i64, from: i64, upto: i64) -> Result<
         .unwrap_or(upto + 1))
 }
 
-/// Names that come again and again are shared.
-struct Words(RefCell<Vec<Arc<str>>>);
+/// Kinds come again and again: each is one text, with what is known of it.
+#[derive(Default)]
+struct Words(RefCell<Vec<(Arc<str>, bool)>>);
 
 impl Words {
-    fn get(&self, text: &str) -> Arc<str> {
+    fn get(&self, text: &str, of: impl FnOnce() -> bool) -> (Arc<str>, bool) {
         let mut known = self.0.borrow_mut();
-        if let Some(word) = known.iter().rev().find(|w| ***w == *text) {
+        if let Some(word) = known.iter().rev().find(|(word, _)| **word == *text) {
             return word.clone();
         }
-        let word: Arc<str> = text.into();
-        known.push(word.clone());
-        word
+        known.push((text.into(), of()));
+        known[known.len() - 1].clone()
     }
 }
 
+const ENTRY: &str = "SELECT j.id, j.kind, j.ref, j.parent, j.amount, j.currency, j.occurred_at, s.entry IS NOT NULL, s.line,
+    ifnull(s.line_ref, l.line_ref)
+  FROM postonce_journal j LEFT JOIN postonce_settled s ON s.entry = j.id LEFT JOIN postonce_report_lines l ON l.id = s.line";
+
+/// No line, but settled all the same: a person accepted it.
+const ACCEPTED: i64 = -1;
+/// Entries whose claims are looked up together.
+const TOGETHER: usize = 20_000;
+/// A line of a report that ended longer ago is no partner.
+const LOOK_BACK: Millis = 120 * 86_400_000;
+
+/// An entry as it is read, before its fee and its correction are known.
+struct Read {
+    id: i64,
+    kind: String,
+    name: String,
+    parent: Option<String>,
+    amount: i64,
+    currency: Currency,
+    occurred_at: Millis,
+    settled_by: Option<i64>,
+    settled_ref: Option<String>,
+    fee: Option<Money>,
+}
+
+fn read(r: &Row, covers: &dyn Fn(&str) -> bool) -> Result<Option<Read>> {
+    let id: i64 = r.get(0)?;
+    let kind = r.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+    if !covers(kind) {
+        return Ok(None);
+    }
+    let currency = r.get_ref(5)?.as_str().map_err(rusqlite::Error::from)?;
+    let currency = Currency::parse(currency)
+        .ok_or_else(|| Error::Apply(format!("entry {id} has an unknown currency {currency}")))?;
+    let settled: bool = r.get(7)?;
+    Ok(Some(Read {
+        id,
+        kind: kind.to_owned(),
+        name: r.get(2)?,
+        parent: r.get(3)?,
+        amount: r.get(4)?,
+        currency,
+        occurred_at: r.get(6)?,
+        settled_by: settled.then_some(r.get::<_, Option<i64>>(8)?.unwrap_or(ACCEPTED)),
+        settled_ref: r.get(9)?,
+        fee: None,
+    }))
+}
+
 /// What of a book's claims changes the amounts of entries; looked at only where there is any.
+#[derive(Clone, Copy)]
 struct Extras {
     corrections: bool,
     fees: bool,
 }
 
-const ENTRY: &str =
-    "SELECT j.id, j.kind, j.ref, j.parent, j.amount, j.currency, j.occurred_at, s.line, s.entry IS NOT NULL
-  FROM postonce_journal j LEFT JOIN postonce_settled s ON s.entry = j.id";
+impl Extras {
+    fn of(conn: &Connection, book: i64) -> Result<Extras> {
+        let any = |kind: &str| -> Result<bool> {
+            Ok(conn
+                .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_claims WHERE book = ?1 AND kind = ?2)")?
+                .query_row(params![book, kind], |r| r.get(0))?)
+        };
+        Ok(Extras { corrections: any("correction")?, fees: any("fee")? })
+    }
 
-/// No line, but settled all the same: a person accepted it.
-const ACCEPTED: i64 = -1;
-
-/// What the feed saw on its way: fees, so that those that were not known can be posted, and lines that name two entries.
-#[derive(Default)]
-pub struct Seen {
-    /// The line by the second entry that it names.
-    pub also: HashMap<i64, i64>,
-    /// Lines that tell a fee, in order.
-    pub fee_lines: Vec<i64>,
-    /// Entries whose fee is posted.
-    pub fee_known: HashSet<i64>,
+    /// Adds what claims say of some entries: totals, corrections, fees.
+    fn add(self, conn: &Connection, book: i64, entries: &mut [Read]) -> Result<()> {
+        for entry in entries.iter_mut().filter(|e| e.name.contains('@')) {
+            if let Some(claims::Says::Mark(total)) =
+                claims::find(conn, book, &entry.kind, &entry.name)?.and_then(|c| c.says)
+            {
+                entry.amount = total; // the line tells the total so far, the entry what that total brought
+            }
+        }
+        let keys = |end: &str| -> Vec<(String, usize)> {
+            let key = |(at, e): (usize, &Read)| (format!("{}:{}{end}", e.kind, e.name), at);
+            let mut keys: Vec<_> = entries.iter().enumerate().map(key).collect();
+            keys.sort_unstable();
+            keys
+        };
+        let (corrections, fees) =
+            (if self.corrections { keys("") } else { Vec::new() }, if self.fees { keys("@") } else { Vec::new() });
+        let money = |row: &Row| -> Result<Option<Money>> {
+            let done = row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)? == "DONE";
+            let currency = row.get::<_, Option<String>>(5)?;
+            let (amount, currency) = (row.get::<_, Option<i64>>(4)?, currency.as_deref().and_then(Currency::parse));
+            let money = amount.zip(currency).map(|(minor, currency)| Money { minor, currency });
+            Ok(money.filter(|_| done))
+        };
+        let texts: Vec<&str> = corrections.iter().map(|(key, _)| key.as_str()).collect();
+        walk::claims(conn, (book, "correction"), By::Reference, &texts, &mut |at, row| {
+            if let Some(corrected) = money(row)? {
+                entries[corrections[at].1].amount = corrected.minor;
+            }
+            Ok(())
+        })?;
+        let texts: Vec<&str> = fees.iter().map(|(key, _)| key.as_str()).collect();
+        walk::claims(conn, (book, "fee"), By::Beginning, &texts, &mut |at, row| {
+            if let Some(part) = money(row)? {
+                let fee = entries[fees[at].1].fee.get_or_insert(Money { minor: 0, ..part });
+                fee.minor = fee.minor.saturating_add(part.minor);
+            }
+            Ok(())
+        })
+    }
 }
 
-struct Feed<'a> {
+/// Entries that expect settlement, in the order of (kind, name).
+pub struct Entries {
+    merged: Merged,
+    /// So many are of the window: what a run of any size must have scored.
+    pub expected: u64,
+    /// All of them, with what else is open.
+    pub count: u64,
+}
+
+/// Reads entries into a place of their own beside the database at `path`, so that no snapshot of it has to stay while
+/// they are compared.
+pub fn entries(conn: &Connection, of: &Wanted, path: &Path) -> Result<Entries> {
+    let extras = Extras::of(conn, of.book)?;
+    let mut sorter = Sorter::new(&beside(path, "-postonce-entries.tmp")).map_err(|e| aside(&e))?;
+    let mut together: Vec<Read> = Vec::new();
+    let (from, to) = of.window;
+    let of_window = format!(
+        "{ENTRY} WHERE j.book = ?1 AND j.settles = 1 AND j.occurred_at >= ?2 AND j.occurred_at < ?3 AND j.id <= ?4"
+    );
+    let mut statement = conn.prepare(&of_window)?;
+    let mut rows = statement.query(params![of.book, from, to, of.journal_upto])?;
+    while let Some(row) = rows.next()? {
+        together.extend(read(row, of.covers)?);
+        if together.len() >= TOGETHER {
+            sort_in(conn, of.book, extras, &mut together, &mut sorter)?;
+        }
+    }
+    let expected = sorter.len() + together.len() as u64;
+    if of.open_too {
+        let open = format!(
+            "{ENTRY} WHERE j.id >= ?3 AND j.id <= ?4 AND j.book = ?1 AND j.settles = 1 AND j.occurred_at < ?2 AND s.entry IS NULL"
+        );
+        let mut statement = conn.prepare(&open)?;
+        let mut rows = statement.query(params![of.book, from, of.open_from, of.journal_upto])?;
+        while let Some(row) = rows.next()? {
+            together.extend(read(row, of.covers)?);
+            if together.len() >= TOGETHER {
+                sort_in(conn, of.book, extras, &mut together, &mut sorter)?;
+            }
+        }
+    }
+    sort_in(conn, of.book, extras, &mut together, &mut sorter)?;
+    let count = sorter.len();
+    Ok(Entries { merged: Sorter::merged(vec![sorter]).map_err(|e| aside(&e))?, expected, count })
+}
+
+/// Completes some entries by their claims and hands them to the sorter.
+fn sort_in(conn: &Connection, book: i64, extras: Extras, entries: &mut Vec<Read>, sorter: &mut Sorter) -> Result<()> {
+    extras.add(conn, book, entries)?;
+    let mut payload = Vec::new();
+    for entry in entries.drain(..) {
+        packable(&entry).payload(&mut payload);
+        let (kind, name, tail) = (entry.kind.as_bytes(), entry.name.as_bytes(), entry.id.to_be_bytes());
+        sorter.add(Record { kind, name, tail: &tail, payload: &payload }).map_err(|e| aside(&e))?;
+    }
+    Ok(())
+}
+
+fn packable(entry: &Read) -> packed::Entry<'_> {
+    packed::Entry {
+        parent: entry.parent.as_deref(),
+        amount: entry.amount,
+        currency: entry.currency,
+        occurred_at: entry.occurred_at,
+        settled_by: entry.settled_by,
+        settled_ref: entry.settled_ref.as_deref(),
+        fee: entry.fee,
+    }
+}
+
+/// What turns lines and entries into what is compared.
+pub struct Feed<'a> {
     conn: &'a Connection,
     scope: &'a Scope<'a>,
-    words: Words,
+    kinds: Words,
     extras: Extras,
-    seen: RefCell<Seen>,
+    /// Some entries met their line otherwise than by name.
+    others: bool,
+    /// The book of the tenant's operations, if it has any.
+    operations: Option<i64>,
 }
 
-impl Feed<'_> {
-    fn entry(&self, r: &Row) -> Result<Option<Ours>> {
-        let (id, occurred_at): (i64, Millis) = (r.get(0)?, r.get(6)?);
-        let (kind, name) = (r.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?, r.get::<_, String>(2)?);
-        if !(self.scope.covers)(kind) {
-            return Ok(None);
-        }
-        let mut amount: i64 = r.get(4)?;
-        if name.contains('@')
-            && let Some(claims::Says::Mark(total)) =
-                claims::find(self.conn, self.scope.book, kind, &name)?.and_then(|c| c.says)
-        {
-            amount = total; // the line tells the total so far, the entry what that total brought
-        }
-        if self.extras.corrections
-            && let Some(row) = claims::find(self.conn, self.scope.book, "correction", &format!("{kind}:{name}"))?
-            && row.done
-            && let Some(claims::Says::Money { amount: corrected, .. }) = row.says
-        {
-            amount = corrected;
-        }
-        let currency = r.get::<_, String>(5)?;
-        let currency = Currency::parse(&currency)
-            .ok_or_else(|| Error::Apply(format!("entry {id} has an unknown currency {currency}")))?;
-        let fee = if self.extras.fees { fee_of(self.conn, self.scope.book, kind, &name)? } else { None };
-        if fee.is_some() {
-            self.seen.borrow_mut().fee_known.insert(id);
-        }
-        let settled: bool = r.get(8)?;
-        let (from, to) = self.scope.window;
-        let in_window = occurred_at >= from && occurred_at < to && id <= self.scope.journal_upto;
-        Ok(Some(Ours {
-            item: id,
-            kind: self.words.get(kind),
-            name,
+impl<'a> Feed<'a> {
+    /// For lookups beyond both streams, `conn` is asked.
+    pub fn new(conn: &'a Connection, scope: &'a Scope<'a>) -> Result<Feed<'a>> {
+        let others = conn
+            .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_settled WHERE book = ?1 AND rule IS NOT NULL)")?
+            .query_row([scope.of.book], |r| r.get(0))?;
+        let operations = match super::book(conn, scope.of.book)? {
+            Some(book) => super::book_id(conn, &Book::of_operations(&book))?,
+            None => None,
+        };
+        let extras = Extras::of(conn, scope.of.book)?;
+        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, operations })
+    }
+
+    fn ours(&self, record: &Record) -> Option<Ours> {
+        let text = |bytes| std::str::from_utf8(bytes).ok();
+        let entry = packed::Entry::of(record)?;
+        Some(Ours {
+            item: i64::from_be_bytes(record.tail.try_into().ok()?),
+            kind: self.kinds.get(text(record.kind)?, || false).0,
+            name: text(record.name)?.to_owned(),
             aliases: Vec::new(),
-            parent: r.get(3)?,
-            order: None,
-            amount,
-            currency,
-            fee,
-            occurred_at,
-            settled_by: settled.then_some(r.get::<_, Option<i64>>(7)?.unwrap_or(ACCEPTED)),
-            in_window: in_window || (self.scope.open_too && !settled && occurred_at < to),
+            parent: entry.parent.map(str::to_owned),
+            amount: entry.amount,
+            currency: entry.currency,
+            fee: entry.fee,
+            occurred_at: entry.occurred_at,
+            settled_by: entry.settled_by,
+            settled_ref: entry.settled_ref.map(str::to_owned),
+            in_window: true,
+        })
+    }
+
+    /// An entry of any time by its number.
+    fn entry(&self, journal: i64) -> Result<Option<Ours>> {
+        let sql = format!("{ENTRY} WHERE j.id = ?1 AND j.settles = 1 AND j.book = ?2");
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query([journal, self.scope.of.book])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let Some(entry) = read(row, self.scope.of.covers)? else { return Ok(None) };
+        let mut one = [entry];
+        self.extras.add(self.conn, self.scope.of.book, &mut one)?;
+        let [entry] = one;
+        let of = &self.scope.of;
+        let inside = of.inside(entry.id, entry.occurred_at);
+        let open = of.open_too && entry.settled_by.is_none() && entry.occurred_at < of.window.1;
+        Ok(Some(Ours {
+            item: entry.id,
+            kind: self.kinds.get(&entry.kind, || false).0,
+            name: entry.name,
+            aliases: Vec::new(),
+            parent: entry.parent,
+            amount: entry.amount,
+            currency: entry.currency,
+            fee: entry.fee,
+            occurred_at: entry.occurred_at,
+            settled_by: entry.settled_by,
+            settled_ref: entry.settled_ref,
+            in_window: inside || open,
         }))
     }
 
     fn by_name(&self, kind: &str, name: &str) -> Result<Option<Ours>> {
-        let Some(journal) = claims::find(self.conn, self.scope.book, kind, name)?.and_then(|c| c.journal) else {
-            return Ok(None);
-        };
-        let mut statement =
-            self.conn.prepare_cached(&format!("{ENTRY} WHERE j.id = ?1 AND j.settles = 1 AND j.book = ?2"))?;
-        let mut rows = statement.query([journal, self.scope.book])?;
-        match rows.next()? {
-            Some(row) => self.entry(row),
+        match claims::find(self.conn, self.scope.of.book, kind, name)?.and_then(|c| c.journal) {
+            Some(journal) => self.entry(journal),
             None => Ok(None),
         }
     }
 
-    fn line(&self, line: StoredLine, settled_with: Option<i64>, in_window: bool) -> Theirs {
-        let other = [&line.ref_alt, &line.reference].into_iter().flatten().find(|n| **n != line.name).cloned();
+    /// The entry that this very line settled, where they did not meet by name.
+    fn met(&self, line_ref: &str) -> Result<Option<Ours>> {
+        if !self.others {
+            return Ok(None);
+        }
+        let entry: Option<i64> = self
+            .conn
+            .prepare_cached(
+                "SELECT entry FROM postonce_settled WHERE book = ?1 AND line_ref = ?2 AND rule IS NOT NULL",
+            )?
+            .query_row(params![self.scope.of.book, line_ref], |r| r.get(0))
+            .optional()?;
+        entry.map_or(Ok(None), |entry| self.entry(entry))
+    }
+
+    /// The entry of an operation of that key: a merchant's order, where a rule names it.
+    fn of_order(&self, order: &str) -> Result<Option<Ours>> {
+        let Some(operations) = self.operations else { return Ok(None) };
+        match claims::find(self.conn, operations, claims::OPERATION, order)?.and_then(|c| c.journal) {
+            Some(journal) => self.entry(journal),
+            None => Ok(None),
+        }
+    }
+
+    /// A line of the report that is scored, or (not `in_window`) of another one.
+    pub fn line(&self, id: i64, line: &Line, in_window: bool) -> Theirs {
+        let (kind, provider_only) = self.kinds.get(line.kind, || (self.scope.provider_only)(line.kind));
+        let other = [line.ref_alt, line.reference].into_iter().flatten().find(|n| *n != line.name);
         // a dispute's or a returned debit's row names the payment where it has no reference of its own
-        let by_parent = matches!(&*line.kind, "dispute_opened" | "dispute_won" | "payment_reversed");
+        let by_parent = matches!(line.kind, "dispute_opened" | "dispute_won" | "payment_reversed");
         Theirs {
-            item: line.id,
-            kind: self.words.get(&line.kind),
-            provider_only: (self.scope.provider_only)(&line.kind),
-            not_ours: (self.scope.not_ours)(&line),
-            name: line.name,
-            other,
+            item: id,
+            kind,
+            provider_only,
+            not_ours: (self.scope.not_ours)([line.reference, line.ref_alt, line.order, line.parent]),
+            name: line.name.to_owned(),
+            other: other.map(str::to_owned),
             by_parent: by_parent && line.parent.is_some(),
-            parent: line.parent,
-            order: line.order,
+            parent: line.parent.map(str::to_owned),
+            order: line.order.map(str::to_owned),
             gross: if line.gross == 0 { line.net } else { line.gross }, // a row that is nothing but a fee
             fee: if line.gross == 0 { 0 } else { line.fee },
             currency: line.currency,
             shown: line.shown,
             settled_only: self.scope.settled_only,
             pending: line.pending,
-            parked: false,
-            settled_with,
+            line_ref: line.line_ref.to_owned(),
             in_window,
         }
     }
-
-    /// The entry that this very line settled, found by its name, or by the line where they did not meet by name.
-    fn settled_with(&self, line: &StoredLine) -> Result<Option<i64>> {
-        if let Some(claim) = claims::find(self.conn, self.scope.book, &line.kind, &line.name)?
-            && let Some(entry) = claim.journal
-        {
-            return Ok(self
-                .conn
-                .prepare_cached("SELECT entry FROM postonce_settled WHERE entry = ?1 AND line_ref = ?2")?
-                .query_row(params![entry, line.line_ref], |r| r.get(0))
-                .optional()?);
-        }
-        Ok(self
-            .conn
-            .prepare_cached(
-                "SELECT entry FROM postonce_settled WHERE book = ?1 AND line_ref = ?2 AND rule IS NOT NULL",
-            )?
-            .query_row(params![self.scope.book, line.line_ref], |r| r.get(0))
-            .optional()?)
-    }
 }
 
-/// Compares a report with the ledger; every item of the scope goes to `emit` once.
-pub fn score(conn: &Connection, scope: &Scope, emit: &mut dyn FnMut(Scored) -> Result<()>) -> Result<Seen> {
-    let any = |kind: &str| -> Result<bool> {
-        Ok(conn
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_claims WHERE book = ?1 AND kind = ?2)")?
-            .query_row(params![scope.book, kind], |r| r.get(0))?)
-    };
-    let extras = Extras { corrections: any("correction")?, fees: any("fee")? };
-    let feed = Feed { conn, scope, words: Words(RefCell::default()), extras, seen: RefCell::default() };
-    let mut lines = reports::sorted_statement(conn)?;
-    let theirs = reports::sorted(&mut lines, scope.report)?.map(|line| {
-        let line = line?;
-        let with = feed.settled_with(&line)?;
-        if line.fee != 0 && line.gross != 0 {
-            feed.seen.borrow_mut().fee_lines.push(line.id);
+/// Compares lines, in the order of (kind, name), with entries; every item of the scope goes to `emit` once. An error,
+/// where not every entry of the window came by.
+pub fn score(
+    feed: &Feed,
+    lines: impl Iterator<Item = Result<Theirs>>,
+    mut entries: Entries,
+    (report, emit): (i64, &mut dyn FnMut(Scored) -> Result<()>),
+) -> Result<()> {
+    let (conn, scope) = (feed.conn, feed.scope);
+    let (mut seen, expected) = (0, entries.expected);
+    let ours = std::iter::from_fn(|| match entries.merged.next_record() {
+        Ok(None) => None,
+        Ok(Some(record)) => {
+            let entry = feed.ours(&record).ok_or_else(|| Error::Apply("an entry came back cut".into()));
+            seen += entry.iter().filter(|e| scope.of.inside(e.item, e.occurred_at)).count() as u64;
+            Some(entry)
         }
-        if let Some(second) = line.also {
-            feed.seen.borrow_mut().also.insert(second, line.id);
-        }
-        Ok(feed.line(line, with, true))
+        Err(e) => Some(Err(aside(&e))),
     });
-    let mut entries = conn.prepare(&format!(
-        "{ENTRY} WHERE j.book = ?1 AND j.settles = 1 AND j.occurred_at >= ?2 AND j.occurred_at < ?3 AND j.id <= ?4
-         UNION ALL {ENTRY} WHERE ?5 AND j.id >= ?6 AND j.id <= ?4 AND j.book = ?1 AND j.settles = 1 AND j.occurred_at < ?2 AND s.entry IS NULL
-         ORDER BY 2, 3"
-    ))?;
-    let (from, to) = scope.window;
-    let mut rows = entries.query(params![scope.book, from, to, scope.journal_upto, scope.open_too, scope.open_from])?;
-    let ours = std::iter::from_fn(|| {
-        loop {
-            match rows.next() {
-                Ok(None) => return None,
-                Err(e) => return Some(Err(Error::from(e))),
-                Ok(Some(row)) => match feed.entry(row) {
-                    Ok(None) => {}
-                    Ok(Some(entry)) => return Some(Ok(entry)),
-                    Err(e) => return Some(Err(e)),
-                },
-            }
-        }
-    });
-    let since = from - 120 * 86_400_000;
+    let since = scope.of.window.0 - LOOK_BACK;
     let around = Around {
         ours: &mut |kind, name| feed.by_name(kind, name),
+        met: &mut |line_ref| feed.met(line_ref),
+        of_order: &mut |order| feed.of_order(order),
         theirs: &mut |kind, name| {
-            let Some(line) = reports::find(conn, scope.book, scope.report, kind, name, since)? else { return Ok(None) };
-            let with = feed.settled_with(&line)?;
-            Ok(Some(feed.line(line, with, false)))
+            let found = reports::find(conn, scope.of.book, report, kind, name, since)?;
+            Ok(found.map(|line| feed.line(line.id, &line.as_line(), false)))
         },
         in_grace: &|entry| entry.occurred_at + (scope.grace)(&entry.kind) > scope.now,
         emit,
     };
-    compare(theirs, ours, around).map_err(|e| match e {
+    compare(lines, ours, around).map_err(|e| match e {
         MatchError::Feed(e) => e,
         unsorted => Error::Apply(unsorted.to_string()),
     })?;
-    let mut seen = feed.seen.into_inner();
-    seen.fee_lines.sort_unstable();
-    Ok(seen)
-}
-
-/// How many entries the window expects: what a run of any size must have scored.
-pub fn expected(conn: &Connection, scope: &Scope) -> Result<i64> {
-    let mut statement = conn.prepare_cached(
-        "SELECT kind, count(*) FROM postonce_journal
-         WHERE book = ?1 AND settles = 1 AND occurred_at >= ?2 AND occurred_at < ?3 AND id <= ?4 GROUP BY kind",
-    )?;
-    let (from, to) = scope.window;
-    let rows = statement.query_map(params![scope.book, from, to, scope.journal_upto], |r| {
-        Ok((r.get::<_, String>(0)?, r.get::<_, i64>(1)?))
-    })?;
-    let mut expected = 0;
-    for row in rows {
-        let (kind, count) = row?;
-        expected += if (scope.covers)(&kind) { count } else { 0 };
+    if seen != expected {
+        return Err(Error::Apply(format!(
+            "{expected} entries of the window are expected in the report, {seen} came by"
+        )));
     }
-    Ok(expected)
+    Ok(())
 }
 
 /// What an entry says, for a discrepancy.

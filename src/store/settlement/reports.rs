@@ -1,18 +1,15 @@
-//! Reports and their lines: gathered apart from the file, named and sorted there, then kept in order.
+//! Reports and their lines, kept in the order of (kind, name).
 //!
-//! Lines gather in a temporary table of a reading connection, so that a long list holds neither memory nor the write
-//! lock. They are kept in the order of (kind, name): every chunk appends, and two sorted sides can be merged.
+//! The lines of a report are the ids from its first one on, without gaps: every chunk appends, a report is read without
+//! an index, and one name is found by an index of every 64th line. The report counts each chunk as it is written, and
+//! the schema believes no count that its lines do not have.
 
+use super::packed::{Line, Lines};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::money::{Currency, Money};
-use crate::providers::report::ReportLine;
 use crate::store::Tx;
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
-use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
-use std::path::Path;
+use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 
 /// A line as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,242 +62,75 @@ const COLUMNS: &str =
     "kind, name, place, line_ref, reference, ref_alt, parent, ord, gross, tax, fee, net, currency, shown_amount,
     shown_currency, occurred_at, available_at, payout_ref, pending, unknown_kind, also";
 
-fn read(r: &Row, from: usize, id: i64) -> rusqlite::Result<StoredLine> {
-    let currency = |at: usize| -> rusqlite::Result<Option<Currency>> {
-        Ok(r.get_ref(at)?.as_str_or_null()?.and_then(Currency::parse))
-    };
+/// A line as it lies in a row, from this column on.
+fn line_in<'r>(r: &'r Row, from: usize) -> rusqlite::Result<Line<'r>> {
+    let text = |at: usize| -> rusqlite::Result<Option<&'r str>> { Ok(r.get_ref(from + at)?.as_str_or_null()?) };
+    let sure = |at: usize| -> rusqlite::Result<&'r str> { Ok(r.get_ref(from + at)?.as_str()?) };
+    let number = |at: usize| -> rusqlite::Result<Option<i64>> { Ok(r.get_ref(from + at)?.as_i64_or_null()?) };
+    let amount = |at: usize| -> rusqlite::Result<i64> { Ok(r.get_ref(from + at)?.as_i64()?) };
     let wrong = || rusqlite::Error::InvalidColumnName("currency".into());
-    let shown = match (r.get::<_, Option<i64>>(from + 13)?, currency(from + 14)?) {
+    let shown = match (number(13)?, text(14)?.and_then(Currency::parse)) {
         (Some(minor), Some(currency)) => Some(Money { minor, currency }),
         _ => None,
     };
-    Ok(StoredLine {
-        id,
-        kind: r.get(from)?,
-        name: r.get(from + 1)?,
-        place: r.get(from + 2)?,
-        line_ref: r.get(from + 3)?,
-        reference: r.get(from + 4)?,
-        ref_alt: r.get(from + 5)?,
-        parent: r.get(from + 6)?,
-        order: r.get(from + 7)?,
-        gross: r.get(from + 8)?,
-        tax: r.get(from + 9)?,
-        fee: r.get(from + 10)?,
-        net: r.get(from + 11)?,
-        currency: currency(from + 12)?.ok_or_else(wrong)?,
+    Ok(Line {
+        kind: sure(0)?,
+        name: sure(1)?,
+        place: amount(2)?,
+        line_ref: sure(3)?,
+        reference: text(4)?,
+        ref_alt: text(5)?,
+        parent: text(6)?,
+        order: text(7)?,
+        gross: amount(8)?,
+        tax: amount(9)?,
+        fee: amount(10)?,
+        net: amount(11)?,
+        currency: Currency::parse(sure(12)?).ok_or_else(wrong)?,
         shown,
-        occurred_at: r.get(from + 15)?,
-        available_at: r.get(from + 16)?,
-        payout_ref: r.get(from + 17)?,
-        pending: r.get(from + 18)?,
-        unknown_kind: r.get(from + 19)?,
-        also: r.get(from + 20)?,
+        occurred_at: number(15)?,
+        available_at: number(16)?,
+        payout_ref: text(17)?,
+        pending: amount(18)? != 0,
+        unknown_kind: text(19)?,
+        also: number(20)?,
     })
 }
 
-/// A kind that has two directions, by that of the money: what comes back has a key and a booking of its own.
-pub fn kind_by_direction(kind: &str, money_in: bool) -> &str {
-    match (kind, money_in) {
-        ("fee", true) => "fee_reversal",
-        ("fee_reversal", false) => "fee",
-        ("reserve", true) => "reserve_release",
-        ("hold", true) => "hold_release",
-        ("hold_release", false) => "hold",
-        ("conversion", true) => "conversion_in",
-        ("conversion", false) => "conversion_out",
-        ("adjustment", false) => "adjustment_out",
-        (kind, _) => kind,
-    }
+fn read(r: &Row) -> rusqlite::Result<StoredLine> {
+    Ok(line_in(r, 1)?.stored(r.get(0)?))
 }
 
-/// Where lines gather.
-pub struct Scratch {
-    /// Of its own: a pull may wait long for the provider, and must not keep the database open meanwhile.
-    conn: Connection,
-    database: String,
-    added: u64,
-    hash: Sha256,
-    ordinals: HashMap<u64, u32>,
-    hasher: RandomState,
-    merges: bool,
-}
-
-impl Scratch {
-    /// An empty one, whose lines will be named by the database at `path`.
-    pub fn open(path: &Path) -> Result<Scratch> {
-        let conn = Connection::open("")?; // a file of SQLite's own, gone with the connection
-        let plain = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-        let database = format!("file:{plain}?mode=ro");
-        conn.execute_batch(
-            "PRAGMA temp_store = FILE; PRAGMA temp.journal_mode = OFF; PRAGMA temp.cache_size = -16000;
-             CREATE TEMP TABLE gathered(kind TEXT, place INTEGER, line_ref TEXT, reference TEXT, ref_alt TEXT, parent TEXT, ord TEXT,
-               gross INTEGER, tax INTEGER, fee INTEGER, net INTEGER, currency TEXT, shown_amount INTEGER, shown_currency TEXT,
-               occurred_at INTEGER, available_at INTEGER, payout_ref TEXT, pending INTEGER, unknown_kind TEXT, merge INTEGER);
-             BEGIN",
-        )?;
-        let (hash, hasher) = (Sha256::new(), RandomState::new());
-        Ok(Scratch { conn, database, added: 0, hash, ordinals: HashMap::new(), hasher, merges: false })
+impl StoredLine {
+    /// What it calls itself and what it belongs to.
+    pub fn names(&self) -> [Option<&str>; 4] {
+        [&self.reference, &self.ref_alt, &self.order, &self.parent].map(Option::as_deref)
     }
 
-    /// How many lines there are.
-    pub fn len(&self) -> u64 {
-        self.added
-    }
-
-    /// Is there none?
-    pub fn is_empty(&self) -> bool {
-        self.added == 0
-    }
-
-    /// SHA-256 of what was gathered, in order, and of the window that was asked for: two empty days are two lists.
-    pub fn sha256(&self, (from, to): (Millis, Millis)) -> [u8; 32] {
-        let mut hash = self.hash.clone();
-        hash.update(from.to_be_bytes());
-        hash.update(to.to_be_bytes());
-        hash.finalize().into()
-    }
-
-    /// Adds a line.
-    pub fn add(&mut self, line: &ReportLine) -> Result<()> {
-        self.added += 1;
-        self.merges |= line.merge;
-        let kind = kind_by_direction(&line.kind, line.net > 0 || (line.net == 0 && line.gross > 0));
-        let total = line.running_total.then(|| line.gross.unsigned_abs());
-        let named = |name: &Option<String>| match (name, total) {
-            (Some(name), Some(total)) => Some(format!("{name}@{total}")),
-            (name, _) => name.clone(),
-        };
-        let (reference, ref_alt) = (named(&line.reference), named(&line.ref_alt));
-        let line_ref = match &line.line_ref {
-            Some(id) => id.clone(),
-            None => {
-                let name = [&reference, &ref_alt, &line.order, &line.parent].into_iter().find_map(Option::as_deref);
-                let at = line.occurred_at.unwrap_or(0);
-                let made = format!("{kind}|{}|{at}|{}|{}", name.unwrap_or_default(), line.gross, line.fee);
-                let ordinal = self.ordinals.entry(self.hasher.hash_one(&made)).or_insert(0);
-                *ordinal += 1;
-                format!("{made}|{ordinal}")
-            }
-        };
-        let (shown_amount, shown_currency) =
-            (line.shown.map(|m| m.minor), line.shown.as_ref().map(|m| m.currency.code()));
-        for text in [kind, &line_ref, line.currency.code(), reference.as_deref().unwrap_or("")] {
-            self.hash.update(text.as_bytes());
-            self.hash.update([0]);
+    /// The line, borrowed.
+    pub fn as_line(&self) -> Line<'_> {
+        Line {
+            kind: &self.kind,
+            name: &self.name,
+            place: self.place,
+            line_ref: &self.line_ref,
+            reference: self.reference.as_deref(),
+            ref_alt: self.ref_alt.as_deref(),
+            parent: self.parent.as_deref(),
+            order: self.order.as_deref(),
+            gross: self.gross,
+            tax: self.tax,
+            fee: self.fee,
+            net: self.net,
+            currency: self.currency,
+            shown: self.shown,
+            occurred_at: self.occurred_at,
+            available_at: self.available_at,
+            payout_ref: self.payout_ref.as_deref(),
+            pending: self.pending,
+            unknown_kind: self.unknown_kind.as_deref(),
+            also: self.also,
         }
-        for number in [line.gross, line.tax, line.fee, line.net, line.occurred_at.unwrap_or(0), i64::from(line.pending)]
-        {
-            self.hash.update(number.to_be_bytes());
-        }
-        self.conn
-            .prepare_cached("INSERT INTO temp.gathered VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)")?
-            .execute(params![
-                kind,
-                line.line as i64,
-                line_ref,
-                reference,
-                ref_alt,
-                line.parent,
-                line.order,
-                line.gross,
-                line.tax,
-                line.fee,
-                line.net,
-                line.currency.code(),
-                shown_amount,
-                shown_currency,
-                line.occurred_at,
-                line.available_at,
-                line.payout_ref,
-                line.pending,
-                line.unknown_kind,
-                line.merge
-            ])?;
-        Ok(())
-    }
-
-    /// When the first and the last happened.
-    pub fn span(&self) -> Result<Option<(Millis, Millis)>> {
-        Ok(self.conn.query_row("SELECT min(occurred_at), max(occurred_at) FROM temp.gathered", [], |r| {
-            Ok(r.get::<_, Option<Millis>>(0)?.zip(r.get::<_, Option<Millis>>(1)?))
-        })?)
-    }
-
-    /// How many lines happened in `[from, to)`, or do not say when.
-    pub fn within(&self, from: Millis, to: Millis) -> Result<i64> {
-        Ok(self.conn.query_row(
-            "SELECT count(*) FROM temp.gathered WHERE occurred_at IS NULL OR (occurred_at >= ?1 AND occurred_at < ?2)",
-            [from, to],
-            |r| r.get(0),
-        )?)
-    }
-
-    /// Adds what is to be added to its payment, names every line as the ledger of `book` does, and sorts.
-    pub fn sort(&mut self, book: i64) -> Result<()> {
-        self.ordinals = HashMap::new();
-        if self.merges {
-            self.merge()?;
-        }
-        self.conn.execute_batch("COMMIT")?;
-        self.conn.execute("ATTACH DATABASE ?1 AS ours", [&self.database])?;
-        self.conn.prepare(
-            "CREATE TEMP TABLE sorted AS SELECT g.kind, coalesce(c.alias_of, c.ref, o.alias_of, o.ref, g.reference, g.ref_alt, '') AS name,
-               g.place, g.line_ref, g.reference, g.ref_alt, g.parent, g.ord, g.gross, g.tax, g.fee, g.net, g.currency, g.shown_amount,
-               g.shown_currency, g.occurred_at, g.available_at, g.payout_ref, g.pending, g.unknown_kind,
-               CASE WHEN ifnull(c.alias_of, c.ref) <> ifnull(o.alias_of, o.ref) THEN o.journal END AS also
-             FROM temp.gathered g
-               LEFT JOIN ours.postonce_claims c ON c.book = ?1 AND c.kind = g.kind AND c.ref = g.reference
-               LEFT JOIN ours.postonce_claims o ON o.book = ?1 AND o.kind = g.kind AND o.ref = g.ref_alt
-             ORDER BY 1, 2, 4, 3",
-        )?
-        .execute([book])?;
-        // also ends the look at the database, so that its log can be folded while the lines are kept
-        self.conn.execute_batch("DETACH DATABASE ours; DROP TABLE temp.gathered")?;
-        Ok(())
-    }
-
-    fn merge(&self) -> Result<()> {
-        for name in ["reference", "ref_alt"] {
-            self.conn.execute_batch(&format!(
-                "UPDATE temp.gathered AS g SET gross = g.gross + x.gross, tax = g.tax + x.tax, fee = g.fee + x.fee, net = g.net + x.net
-                 FROM (SELECT parent, currency, kind, sum(gross) AS gross, sum(tax) AS tax, sum(fee) AS fee, sum(net) AS net
-                       FROM temp.gathered WHERE merge = 1 AND parent IS NOT NULL GROUP BY parent, currency, kind) AS x
-                 WHERE g.merge = 0 AND g.kind = x.kind AND g.currency = x.currency AND g.{name} = x.parent;
-                 DELETE FROM temp.gathered WHERE merge = 1 AND EXISTS (SELECT 1 FROM temp.gathered p
-                   WHERE p.merge = 0 AND p.kind = gathered.kind AND p.currency = gathered.currency AND p.{name} = gathered.parent)"
-            ))?;
-        }
-        Ok(())
-    }
-
-    /// Hands out the sorted lines in chunks; a row that repeats the one before is left out and counted.
-    pub fn chunks(&self, size: usize, each: &mut dyn FnMut(Vec<StoredLine>) -> Result<()>) -> Result<(i64, i64)> {
-        let mut statement = self.conn.prepare(&format!("SELECT {COLUMNS} FROM temp.sorted ORDER BY rowid"))?;
-        let mut rows = statement.query([])?;
-        let (mut kept, mut repeats) = (0, 0);
-        let mut chunk: Vec<StoredLine> = Vec::with_capacity(size);
-        let mut before: Option<(String, i64, i64, i64)> = None;
-        while let Some(row) = rows.next()? {
-            let line = read(row, 0, 0)?;
-            let same = before.as_ref().is_some_and(|(id, gross, fee, net)| {
-                *id == line.line_ref && (*gross, *fee, *net) == (line.gross, line.fee, line.net)
-            });
-            if same {
-                repeats += 1;
-                continue;
-            }
-            before = Some((line.line_ref.clone(), line.gross, line.fee, line.net));
-            kept += 1;
-            chunk.push(line);
-            if chunk.len() == size {
-                each(std::mem::replace(&mut chunk, Vec::with_capacity(size)))?;
-            }
-        }
-        if !chunk.is_empty() {
-            each(chunk)?;
-        }
-        Ok((kept, repeats))
     }
 }
 
@@ -335,13 +165,13 @@ pub fn same(conn: &Connection, book: i64, name: &str, sha256: &[u8; 32]) -> Resu
         .optional()?)
 }
 
-/// Makes room for a report.
-pub fn begin(tx: &Tx, new: &NewReport) -> Result<i64> {
+/// Makes room for a report behind all lines that are there. Gives its number and the id of its first line.
+pub fn begin(tx: &Tx, new: &NewReport) -> Result<(i64, i64)> {
     let source = tx.source(&new.source)?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO postonce_reports(book, source, name, origin, file, window_start, window_end, sha256, skipped, control, fetched_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "INSERT INTO postonce_reports(book, source, name, origin, file, window_start, window_end, sha256, skipped, control, fetched_at, first_line)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ifnull(max(id), 0) + 1 FROM postonce_report_lines",
         )?
         .execute(params![
             new.book,
@@ -356,42 +186,65 @@ pub fn begin(tx: &Tx, new: &NewReport) -> Result<i64> {
             new.control,
             tx.now
         ])?;
-    Ok(tx.conn.last_insert_rowid())
+    let report = tx.conn.last_insert_rowid();
+    let first = tx
+        .conn
+        .prepare_cached("SELECT first_line FROM postonce_reports WHERE id = ?1")?
+        .query_row([report], |r| r.get(0))?;
+    Ok((report, first))
 }
 
-/// Adds a chunk of lines.
-pub fn add_lines(tx: &Tx, report: i64, lines: &[StoredLine]) -> Result<()> {
-    let mut statement = tx.conn.prepare_cached(&format!(
-        "INSERT INTO postonce_report_lines(report, {COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)"
-    ))?;
-    for l in lines {
-        statement.execute(params![
-            report,
-            l.kind,
-            l.name,
-            l.place,
-            l.line_ref,
-            l.reference,
-            l.ref_alt,
-            l.parent,
-            l.order,
-            l.gross,
-            l.tax,
-            l.fee,
-            l.net,
-            l.currency.code(),
-            l.shown.map(|m| m.minor),
-            l.shown.as_ref().map(|m| m.currency.code()),
-            l.occurred_at,
-            l.available_at,
-            l.payout_ref,
-            l.pending,
-            l.unknown_kind,
-            l.also
-        ])?;
+/// Adds a chunk of lines, with the ids that follow.
+pub fn add_lines(tx: &Tx, report: i64, first: i64, lines: &Lines) -> Result<()> {
+    // the rare columns only where a line has one: most have none of them, and each costs
+    let mut plain = tx.conn.prepare_cached(
+        "INSERT INTO postonce_report_lines(id, report, kind, name, place, line_ref, reference, gross, tax, fee, net, currency, occurred_at,
+           available_at, pending) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 0)",
+    )?;
+    let mut full = tx.conn.prepare_cached(
+        "INSERT INTO postonce_report_lines(id, report, kind, name, place, line_ref, reference, gross, tax, fee, net, currency, occurred_at,
+           available_at, pending, ref_alt, parent, ord, shown_amount, shown_currency, payout_ref, unknown_kind, also)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23)",
+    )?;
+    for (at, line) in lines.iter().enumerate() {
+        let rare = [line.ref_alt, line.parent, line.order, line.payout_ref, line.unknown_kind];
+        let special = line.pending || line.shown.is_some() || line.also.is_some() || rare.iter().any(Option::is_some);
+        let insert = if special { &mut full } else { &mut plain };
+        common(insert, first + at as i64, report, &line)?;
+        if special {
+            insert.raw_bind_parameter(15, line.pending)?;
+            insert.raw_bind_parameter(16, line.ref_alt)?;
+            insert.raw_bind_parameter(17, line.parent)?;
+            insert.raw_bind_parameter(18, line.order)?;
+            insert.raw_bind_parameter(19, line.shown.map(|m| m.minor))?;
+            insert.raw_bind_parameter(20, line.shown.as_ref().map(|m| m.currency.code()))?;
+            insert.raw_bind_parameter(21, line.payout_ref)?;
+            insert.raw_bind_parameter(22, line.unknown_kind)?;
+            insert.raw_bind_parameter(23, line.also)?;
+        }
+        insert.raw_execute()?;
     }
+    tx.conn
+        .prepare_cached("UPDATE postonce_reports SET kept = kept + ?2 WHERE id = ?1")?
+        .execute(params![report, lines.len() as i64])?;
     Ok(())
+}
+
+fn common(insert: &mut Statement, id: i64, report: i64, line: &Line) -> rusqlite::Result<()> {
+    insert.raw_bind_parameter(1, id)?;
+    insert.raw_bind_parameter(2, report)?;
+    insert.raw_bind_parameter(3, line.kind)?;
+    insert.raw_bind_parameter(4, line.name)?;
+    insert.raw_bind_parameter(5, line.place)?;
+    insert.raw_bind_parameter(6, line.line_ref)?;
+    insert.raw_bind_parameter(7, line.reference)?;
+    insert.raw_bind_parameter(8, line.gross)?;
+    insert.raw_bind_parameter(9, line.tax)?;
+    insert.raw_bind_parameter(10, line.fee)?;
+    insert.raw_bind_parameter(11, line.net)?;
+    insert.raw_bind_parameter(12, line.currency.code())?;
+    insert.raw_bind_parameter(13, line.occurred_at)?;
+    insert.raw_bind_parameter(14, line.available_at)
 }
 
 /// Adds a part of the file.
@@ -421,7 +274,8 @@ pub fn sweep_unsealed(tx: &Tx, book: i64, most: i64) -> Result<bool> {
     let lines = tx
         .conn
         .prepare_cached(
-            "DELETE FROM postonce_report_lines WHERE id IN (SELECT id FROM postonce_report_lines WHERE report = ?1 LIMIT ?2)",
+            "DELETE FROM postonce_report_lines WHERE report = ?1 AND id IN (SELECT l.id FROM postonce_reports r
+               JOIN postonce_report_lines l ON l.id >= r.first_line WHERE r.id = ?1 LIMIT ?2)",
         )?
         .execute([report, most])?;
     let parts = tx
@@ -443,6 +297,8 @@ pub struct Report {
     pub name: String,
     /// Lines.
     pub rows: i64,
+    /// The id of the first; the others follow it.
+    pub first_line: i64,
     /// Its window.
     pub window: (Millis, Millis),
 }
@@ -450,9 +306,12 @@ pub struct Report {
 /// A complete report by its number.
 pub fn get(conn: &Connection, id: i64) -> Result<Report> {
     conn.prepare_cached(
-        "SELECT id, name, rows, window_start, window_end FROM postonce_reports WHERE id = ?1 AND rows IS NOT NULL",
+        "SELECT id, name, rows, window_start, window_end, first_line FROM postonce_reports WHERE id = ?1 AND rows IS NOT NULL",
     )?
-    .query_row([id], |r| Ok(Report { id: r.get(0)?, name: r.get(1)?, rows: r.get(2)?, window: (r.get(3)?, r.get(4)?) }))
+    .query_row([id], |r| {
+        let window = (r.get(3)?, r.get(4)?);
+        Ok(Report { id: r.get(0)?, name: r.get(1)?, rows: r.get(2)?, window, first_line: r.get(5)? })
+    })
     .optional()?
     .ok_or_else(|| Error::refused(format!("there is no report {id}"), "`postonce reconcile trend` shows the runs"))
 }
@@ -461,32 +320,36 @@ pub fn get(conn: &Connection, id: i64) -> Result<Report> {
 pub fn line(conn: &Connection, id: i64) -> Result<Option<StoredLine>> {
     Ok(conn
         .prepare_cached(&format!("SELECT id, {COLUMNS} FROM postonce_report_lines WHERE id = ?1"))?
-        .query_row([id], |r| read(r, 1, r.get(0)?))
+        .query_row([id], read)
         .optional()?)
 }
 
-/// The lines of a report from `after` on, at most `most`, in the order in which they are kept.
-pub fn lines(conn: &Connection, report: i64, after: i64, most: u32) -> Result<Vec<StoredLine>> {
+/// The lines of a report from the one after `after` on, at most `most`, in the order in which they are kept.
+pub fn lines(conn: &Connection, report: &Report, after: i64, most: u32) -> Result<Vec<StoredLine>> {
     let mut statement = conn.prepare_cached(&format!(
-        "SELECT id, {COLUMNS} FROM postonce_report_lines WHERE report = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
+        "SELECT id, {COLUMNS} FROM postonce_report_lines WHERE id > max(?1, ?2 - 1) AND id < ?2 + ?3 ORDER BY id LIMIT ?4"
     ))?;
-    let rows = statement.query_map(params![report, after, most], |r| read(r, 1, r.get(0)?))?;
+    let rows = statement.query_map(params![after, report.first_line, report.rows, most], read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Every line of a report in the order of (kind, name).
-pub fn sorted<'s>(
-    statement: &'s mut rusqlite::Statement,
-    report: i64,
-) -> Result<impl Iterator<Item = rusqlite::Result<StoredLine>> + 's> {
-    Ok(statement.query_map([report], |r| read(r, 1, r.get(0)?))?)
+/// Every line of a report, as `of` sees it, in the order in which they are kept.
+pub fn all<'s, T>(
+    statement: &'s mut Statement,
+    report: &Report,
+    mut of: impl FnMut(i64, &Line) -> T + 's,
+) -> Result<impl Iterator<Item = Result<T>> + 's> {
+    let mut rows = statement.query([report.first_line, report.first_line + report.rows])?;
+    Ok(std::iter::from_fn(move || match rows.next() {
+        Ok(row) => row.map(|r| Ok(of(r.get(0)?, &line_in(r, 1)?))),
+        Err(e) => Some(Err(e.into())),
+    }))
 }
 
-/// The statement for [`sorted`].
-pub fn sorted_statement(conn: &Connection) -> Result<rusqlite::Statement<'_>> {
-    Ok(conn.prepare(&format!(
-        "SELECT id, {COLUMNS} FROM postonce_report_lines WHERE report = ?1 ORDER BY kind, name, id"
-    ))?)
+/// The statement for [`all`].
+pub fn all_statement(conn: &Connection) -> Result<Statement<'_>> {
+    let sql = format!("SELECT id, {COLUMNS} FROM postonce_report_lines WHERE id >= ?1 AND id < ?2 ORDER BY id");
+    Ok(conn.prepare(&sql)?)
 }
 
 /// The newest line of another report under this kind and name, among reports of the book that ended after `since`.
@@ -498,12 +361,23 @@ pub fn find(
     name: &str,
     since: Millis,
 ) -> Result<Option<StoredLine>> {
+    // within a report lines stand in this order: those between two indexed ones are looked at
+    let indexed = |side: &str, order: &str| {
+        format!(
+            "(SELECT x.id FROM postonce_report_lines x WHERE x.report = p.id AND x.id % 64 = 0 AND (x.kind, x.name) {side} (?3, ?4)
+               ORDER BY x.report {order}, x.kind {order}, x.name {order} LIMIT 1)"
+        )
+    };
     Ok(conn
         .prepare_cached(&format!(
-            "SELECT l.id, {} FROM postonce_reports p JOIN postonce_report_lines l ON l.report = p.id AND l.kind = ?3 AND l.name = ?4
-             WHERE p.book = ?1 AND p.rows IS NOT NULL AND p.id <> ?2 AND p.window_end > ?5 ORDER BY p.id DESC LIMIT 1",
-            COLUMNS.split(", ").map(|c| format!("l.{}", c.trim())).collect::<Vec<_>>().join(", ")
+            "SELECT l.id, {} FROM postonce_reports p JOIN postonce_report_lines l ON l.id >= ifnull({}, p.first_line)
+                 AND l.id < ifnull({}, p.first_line + p.rows) AND +l.report = p.id
+             WHERE p.book = ?1 AND p.rows IS NOT NULL AND p.id <> ?2 AND p.window_end > ?5 AND +l.kind = ?3 AND +l.name = ?4
+             ORDER BY p.id DESC LIMIT 1",
+            COLUMNS.split(", ").map(|c| format!("l.{}", c.trim())).collect::<Vec<_>>().join(", "),
+            indexed("<", "DESC"),
+            indexed(">", "ASC"),
         ))?
-        .query_row(params![book, but, kind, name, since], |r| read(r, 1, r.get(0)?))
+        .query_row(params![book, but, kind, name, since], read)
         .optional()?)
 }

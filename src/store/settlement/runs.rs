@@ -245,33 +245,31 @@ pub struct NewItem {
     pub side: &'static str,
     /// Its id.
     pub item: i64,
+    /// The last line, where this row is of several that met the entries of their names.
+    pub upto: Option<i64>,
     /// Its bucket.
     pub bucket: &'static str,
-    /// The partner, and whether this row scores it too.
-    pub partner: Option<(i64, bool)>,
+    /// The partner; `None` also where [`NewItem::upto`] is given.
+    pub partner: Option<i64>,
+    /// Whether this row scores its partner too; `None`: it has none.
+    pub scored: Option<bool>,
     /// How they met.
     pub rule: Option<&'static str>,
 }
 
 /// Writes a chunk of items, in order of their key.
 pub fn add_items(tx: &Tx, run: i64, items: &[NewItem]) -> Result<()> {
-    let mut statement = tx.conn.prepare_cached("INSERT INTO postonce_run_items VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+    let mut statement = tx.conn.prepare_cached(
+        "INSERT INTO postonce_run_items(run, side, item, bucket, partner, scored, rule, upto) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
     for i in items {
-        statement.execute(params![
-            run,
-            i.side,
-            i.item,
-            i.bucket,
-            i.partner.map(|p| p.0),
-            i.partner.map(|p| p.1),
-            i.rule
-        ])?;
+        statement.execute(params![run, i.side, i.item, i.bucket, i.partner, i.scored, i.rule, i.upto])?;
     }
     Ok(())
 }
 
 /// An entry that met its line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewSettled {
     /// The entry.
     pub entry: i64,
@@ -281,15 +279,44 @@ pub struct NewSettled {
     pub rule: Option<&'static str>,
 }
 
-/// Settles a chunk of entries for good. One that is settled already stays as it is.
-pub fn settle(tx: &Tx, book: i64, run: Option<i64>, pairs: &[NewSettled]) -> Result<()> {
-    let mut statement = tx.conn.prepare_cached(
-        "INSERT INTO postonce_settled(entry, book, line_ref, line, rule, run, at)
-         SELECT ?1, ?2, line_ref, id, ?6, ?4, ?5 FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
-    )?;
+const SETTLE: &str =
+    "INSERT INTO postonce_settled(entry, book, line, run, at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+
+/// Settles a chunk of entries of a run for good, in their order. One that is settled already stays as it is.
+pub fn settle(tx: &Tx, (book, run): (i64, i64), pairs: &[NewSettled]) -> Result<()> {
+    let Some(last) = pairs.last() else { return Ok(()) };
+    let mut by_name = tx.conn.prepare_cached(SETTLE)?;
+    let mut settled = 0;
     for pair in pairs {
-        statement.execute(params![pair.entry, book, pair.line, run, tx.now, pair.rule])?;
+        settled += match pair.rule {
+            None => by_name.execute([pair.entry, book, pair.line, run, tx.now])?,
+            Some(rule) => otherwise(tx, (book, Some(run)), pair, rule)?,
+        };
     }
+    tx.conn
+        .prepare_cached("UPDATE postonce_runs SET settled = settled + ?2, settled_upto = ?3 WHERE id = ?1")?
+        .execute(params![run, settled as i64, last.entry])?;
+    Ok(())
+}
+
+fn otherwise(tx: &Tx, (book, run): (i64, Option<i64>), pair: &NewSettled, rule: &str) -> Result<usize> {
+    Ok(tx
+        .conn
+        .prepare_cached(
+            "INSERT INTO postonce_settled(entry, book, line, run, at, rule, line_ref)
+             SELECT ?1, ?2, id, ?4, ?5, ?6, line_ref FROM postonce_report_lines WHERE id = ?3 ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![pair.entry, book, pair.line, run, tx.now, rule])?)
+}
+
+/// Settles one entry with a discrepancy that is over, outside of a run: nothing where it expects no line.
+pub fn settle_one(tx: &Tx, book: i64, entry: i64, line: i64) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO postonce_settled(entry, book, line, at) SELECT id, book, ?3, ?4 FROM postonce_journal
+             WHERE id = ?2 AND book = ?1 AND settles = 1 ON CONFLICT DO NOTHING",
+        )?
+        .execute([book, entry, line, tx.now])?;
     Ok(())
 }
 
@@ -393,10 +420,15 @@ pub fn days_due(conn: &Connection, source: &str, first: &str, last: &str, tried_
 /// left out.
 pub fn control_diff(conn: &Connection, run: i64) -> Result<BTreeMap<String, i64>> {
     let mut statement = conn.prepare_cached(
-        "WITH met AS MATERIALIZED (SELECT l.net, l.currency, j.id AS entry, j.book, j.ref, j.kind FROM postonce_run_items i
-             JOIN postonce_report_lines l ON l.id = i.item AND l.shown_amount IS NULL
-             JOIN postonce_journal j ON j.id = i.partner AND j.currency = l.currency AND instr(j.ref, '@') = 0
-           WHERE i.run = ?1 AND i.side = 'T' AND i.bucket = 'matched'),
+        "WITH pairs AS (SELECT item AS line, partner AS entry FROM postonce_run_items
+             WHERE run = ?1 AND side = 'T' AND bucket = 'matched' AND upto IS NULL
+           UNION ALL SELECT l.id, c.journal FROM postonce_run_items i JOIN postonce_runs r ON r.id = i.run
+             JOIN postonce_report_lines l ON l.id BETWEEN i.item AND i.upto
+             JOIN postonce_claims c ON c.book = r.book AND c.kind = l.kind AND c.ref = l.name
+             WHERE i.run = ?1 AND i.side = 'T' AND i.bucket = 'matched' AND i.upto IS NOT NULL),
+         met AS MATERIALIZED (SELECT l.net, l.currency, j.id AS entry, j.book, j.ref, j.kind FROM pairs
+             JOIN postonce_report_lines l ON l.id = pairs.line AND l.shown_amount IS NULL
+             JOIN postonce_journal j ON j.id = pairs.entry AND j.currency = l.currency AND instr(j.ref, '@') = 0),
          booked AS (SELECT entry AS id FROM met UNION SELECT f.id FROM met m JOIN postonce_journal f ON f.book = m.book AND f.parent = m.ref
              AND f.kind IN ('fee', 'correction') AND f.settles = 0 AND f.ref LIKE m.kind || ':%'),
          moved AS (SELECT a.currency, sum(CASE p.debit WHEN a.id THEN p.amount ELSE -p.amount END) AS ours FROM booked b
