@@ -26,13 +26,18 @@ const POLL: Duration = Duration::from_millis(5);
 pub const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHMgMDEyMzQ1Njc4OQ==";
 
 /// Looks until `fact` gives something.
-pub fn eventually<T>(what: &str, mut fact: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, fact: impl FnMut() -> Option<T>) -> T {
+    in_time(fact).unwrap_or_else(|| panic!("waited {PATIENCE:?} in vain: {what}"))
+}
+
+/// The same; `None` when it never came.
+pub fn in_time<T>(mut fact: impl FnMut() -> Option<T>) -> Option<T> {
     let until = Instant::now() + PATIENCE;
     loop {
-        if let Some(value) = fact() {
+        let value = fact();
+        if value.is_some() || Instant::now() >= until {
             return value;
         }
-        assert!(Instant::now() < until, "waited {PATIENCE:?} in vain: {what}");
         std::thread::sleep(POLL);
     }
 }

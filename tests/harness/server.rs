@@ -2,7 +2,7 @@
 
 use super::app::{APP_SECRET, App};
 use super::wire::{Answer, Wire, sign};
-use super::{Folder, SECRET, eventually};
+use super::{Folder, SECRET, eventually, in_time};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -89,10 +89,20 @@ impl Setup {
 
     /// Starts it and gives what it said when it refused to.
     pub fn refused(self) -> String {
-        let folder = Folder::new();
-        let output = self.command(&folder).stdin(Stdio::null()).output().unwrap();
-        assert!(!output.status.success(), "it should have refused");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        self.refused_in(&Folder::new())
+    }
+
+    /// The same in a folder that may be in use.
+    pub fn refused_in(self, folder: &Folder) -> String {
+        let log = File::create(folder.join("refused.log")).unwrap();
+        let mut command = self.command(folder);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let ended = in_time(|| child.try_wait().unwrap());
+        let _ = child.kill(); // one that serves instead never ends by itself
+        let _ = child.wait();
+        let said = fs::read_to_string(folder.join("refused.log")).unwrap();
+        assert!(ended.is_some_and(|status| !status.success()), "it should have refused: {said}");
+        said
     }
 
     fn command(&self, folder: &Folder) -> Command {
@@ -351,7 +361,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = self.log();
+            // A second panic here would abort the process, and nobody would see the first.
+            let log = fs::read(self.folder.join("server.log")).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
             let tail: Vec<&str> = log.lines().rev().take(40).collect();
             eprintln!("--- command\n{}", self.command);
             eprintln!("--- end of the log\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));

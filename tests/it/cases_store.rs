@@ -217,11 +217,7 @@ fn a_full_disk_means_503_and_goes_on_by_itself_when_there_is_room() {
 fn a_second_server_on_the_file_is_refused_and_told_who_has_it() {
     let server = Server::start();
     server.send("stripe", &stripe::charge("evt_1", "pi_1", 100)).is(200);
-    let mut second = crate::harness::postonce();
-    second.args(["serve", "--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0", "--database"]).arg(server.database());
-    let output = second.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let said = Setup::new().refused_in(&server.folder);
     assert!(said.contains(&format!("pid {}", server.pid())), "{said}");
     server.settled();
     server.stop();
