@@ -8,11 +8,12 @@ use crate::error::{Error, Result};
 use crate::fault;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use scheduled_thread_pool::ScheduledThreadPool;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 use std::time::Duration;
 
 /// SQLite before this can lose a committed write when two connections reset the log (the WAL-reset race).
@@ -187,6 +188,10 @@ pub struct Pools {
     pub people: Pool,
 }
 
+/// Opens connections for all pools. A storage that is opened again and again would leave threads of each pool behind.
+static HELPER: LazyLock<Arc<ScheduledThreadPool>> =
+    LazyLock::new(|| Arc::new(ScheduledThreadPool::builder().num_threads(2).thread_name_pattern("readers-{}").build()));
+
 /// Pools of connections that cannot write.
 pub fn readers(path: &Path, options: &Options) -> Result<Pools> {
     let pool = |size: u32, idle: u32| -> Result<Pool> {
@@ -200,6 +205,7 @@ pub fn readers(path: &Path, options: &Options) -> Result<Pools> {
             });
         // A reader never waits in the pool for longer than its connection would wait in SQLite.
         Ok(r2d2::Pool::builder()
+            .thread_pool(HELPER.clone())
             .max_size(size)
             .min_idle(Some(idle))
             .connection_timeout(Duration::from_secs(3))
@@ -349,5 +355,27 @@ fn make_private(path: &Path) -> Result<()> {
             format!("cannot make {}: {e}", path.display()),
             "check that the folder exists and belongs to the user that runs postonce",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_that_are_made_again_and_again_leave_no_threads_behind() {
+        let folder = std::env::temp_dir().join(format!("postonce-pools-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x.db");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
+        let threads = || fs::read_dir("/proc/self/task").unwrap().count();
+        let before = threads();
+        for _ in 0..40 {
+            let pools = readers(&path, &Options::default()).unwrap();
+            pools.workers.get().unwrap().query_row("SELECT count(*) FROM t", [], |r| r.get::<_, i64>(0)).unwrap();
+        }
+        let after = threads();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(after < before + 40, "{before} threads before, {after} after");
     }
 }

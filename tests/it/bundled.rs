@@ -1,7 +1,7 @@
 //! Inside an app: the credit in the app's own table and the record that it was given commit together, or not at all,
 //! whatever the app's code and the app's file are up to.
 
-use crate::harness::{Answer, Folder, SECRET, Setup, eventually, open_db, stripe};
+use crate::harness::{Answer, Folder, SECRET, Server, Setup, eventually, has_faults, open_db, stripe};
 use base64::Engine as _;
 use postonce::rusqlite::Connection;
 use postonce::{ApplyError, Builder, Outcome, Post, Postonce, Reply, Source, apply_once};
@@ -564,4 +564,44 @@ fn what_a_server_does_beside_its_listeners_an_app_gets_too() {
         (app.count(told) > 0).then_some(())
     });
     postonce.stop();
+}
+
+#[test]
+fn over_http_too_what_is_in_flight_gets_409_and_an_effect_that_fails_500_until_it_is_mended() {
+    if !has_faults() {
+        return;
+    }
+    let folder = Arc::new(Folder::new());
+    let app = Connection::open(folder.join("postonce.db")).unwrap();
+    app.execute_batch(
+        "PRAGMA journal_mode = WAL; CREATE TABLE users(stripe_id TEXT PRIMARY KEY, credits INTEGER CHECK (credits < 1000));
+         INSERT INTO users VALUES ('cus_1', 0)",
+    )
+    .unwrap();
+    let config = format!(
+        "[[source]]\nname = \"stripe\"\nack = \"applied\"\nsecrets = [\"env:SECRET_STRIPE\"]\n{}",
+        rule(CREDIT)
+    );
+    let setup = Setup::config(&config).env("SECRET_STRIPE", SECRET).hold("before_read");
+    let server = Server::start_in(folder, setup);
+    let (small, large) = (stripe::charge("evt_1", "pi_1", 700), stripe::charge("evt_2", "pi_2", 5000));
+    let status = |answer: &Answer| serde_json::from_str::<Value>(&answer.body).unwrap()["status"].clone();
+    let held = server.send("stripe", &small).is(409);
+    assert!(held.header("retry-after").is_some(), "{held:?}");
+    assert!(held.body.contains("in_flight"), "{held:?}");
+    server.release();
+    server.settled();
+    assert_eq!(status(&server.send("stripe", &small).is(200)), "duplicate");
+    server.send("stripe", &large).is(500);
+    let credits = || app.query_row("SELECT credits FROM users", [], |r| r.get::<_, i64>(0)).unwrap();
+    assert_eq!((credits(), server.ledger().len()), (700, 1), "neither the credit nor the entry");
+    app.execute_batch(
+        "BEGIN; ALTER TABLE users RENAME TO old; CREATE TABLE users(stripe_id TEXT PRIMARY KEY, credits INTEGER);
+         INSERT INTO users SELECT * FROM old; DROP TABLE old; COMMIT",
+    )
+    .unwrap();
+    server.settled();
+    assert_eq!((credits(), server.ledger().len()), (5700, 2), "it is tried again by itself");
+    assert_eq!(status(&server.send("stripe", &large).is(200)), "duplicate");
+    server.check();
 }
