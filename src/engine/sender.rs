@@ -1,6 +1,7 @@
 //! The sender: takes what is due in the outbox, sends it from a few threads, and notes what came of it.
 //!
-//! A slow endpoint holds its own share of the threads and no more. Sends nothing while a transaction is open.
+//! A slow endpoint holds its own share of the threads and no more. Sends nothing while a transaction is open, and nothing
+//! twice because what came of it cannot be written down yet.
 
 use super::Shared;
 use crate::clock;
@@ -12,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Messages under way at once.
 const THREADS: usize = 8;
@@ -20,6 +21,8 @@ const THREADS: usize = 8;
 const PER_ENDPOINT: usize = 4;
 /// Due messages looked at in one go.
 const BATCH: usize = 64;
+/// After what came of messages could not be written down.
+const NOTE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until the engine stops.
 pub(super) fn run(shared: &Arc<Shared>, wake: &Receiver<()>) {
@@ -31,8 +34,9 @@ pub(super) fn run(shared: &Arc<Shared>, wake: &Receiver<()>) {
             scope.spawn(move || work_in.iter().for_each(|due| attempt(shared, due, &noted)));
         }
         let mut under_way: HashMap<i64, String> = HashMap::new();
+        let mut back = Back::default();
         while !shared.is_stopping() || !under_way.is_empty() {
-            note(shared, &noted_in, &mut under_way);
+            back.note(shared, &noted_in, &mut under_way);
             let sent = if shared.is_stopping() { 0 } else { hand_out(shared, &work, &mut under_way) };
             if sent == 0 {
                 wait(shared, wake, &noted_in, &noted, &under_way);
@@ -99,36 +103,65 @@ fn attempt(shared: &Shared, due: DueMessage, noted: &Sender<Attempt>) {
     let _ = noted.send(attempt);
 }
 
-/// Writes down what came of the messages that are back, many in one commit.
-fn note(shared: &Shared, noted_in: &Receiver<Attempt>, under_way: &mut HashMap<i64, String>) {
-    let attempts: Vec<Attempt> = noted_in.try_iter().take(BATCH).collect();
-    if attempts.is_empty() {
-        return;
-    }
-    for attempt in &attempts {
-        shared.metrics.deliver.record(Duration::from_millis(u64::try_from(attempt.took_ms).unwrap_or(0)));
-        match &attempt.error {
-            None => shared.counts.sent.fetch_add(1, Relaxed),
-            Some(error) => {
-                log::info!(
-                    "message {} to {}: {error}",
-                    attempt.message,
-                    under_way.get(&attempt.message).map_or("?", |e| e)
+/// Messages that are back, until what came of them is written down. While it cannot be (the disk is full, another process
+/// holds the lock) they stay under way: sent again they would reach the app over and over.
+#[derive(Default)]
+struct Back {
+    attempts: Vec<Attempt>,
+    again_at: Option<Instant>,
+}
+
+impl Back {
+    /// Writes down what came of them, many in one commit.
+    fn note(&mut self, shared: &Shared, noted_in: &Receiver<Attempt>, under_way: &mut HashMap<i64, String>) {
+        for attempt in noted_in.try_iter() {
+            count(shared, &attempt, under_way);
+            self.attempts.push(attempt);
+        }
+        let stopping = shared.is_stopping();
+        if self.attempts.is_empty() || (!stopping && self.again_at.is_some_and(|at| Instant::now() < at)) {
+            return;
+        }
+        fault::point("before_mark");
+        let attempts: Vec<Attempt> = self.attempts.iter().take(BATCH).cloned().collect();
+        let ids: Vec<i64> = attempts.iter().map(|a| a.message).collect();
+        let written =
+            shared.store.write(move |tx| attempts.iter().try_for_each(|attempt| outbox::attempted(tx, attempt)));
+        match written {
+            Ok(()) => self.again_at = None,
+            Err(e) if stopping => {
+                log::warn!(
+                    "what came of {} messages could not be noted; the next start sends them again: {e}",
+                    ids.len()
                 );
-                shared.counts.send_failures.fetch_add(1, Relaxed)
             }
-        };
+            Err(e) => {
+                log::warn!("what came of {} messages could not be noted yet: {e}", ids.len());
+                self.again_at = Some(Instant::now() + NOTE_AGAIN);
+                return;
+            }
+        }
+        fault::point("after_mark");
+        self.attempts.drain(..ids.len());
+        for id in ids {
+            under_way.remove(&id);
+        }
     }
-    let ids: Vec<i64> = attempts.iter().map(|a| a.message).collect();
-    fault::point("before_mark");
-    let written = shared.store.write(move |tx| attempts.iter().try_for_each(|attempt| outbox::attempted(tx, attempt)));
-    if let Err(e) = written {
-        log::warn!("what came of {} messages could not be noted; they will be sent again: {e}", ids.len());
-    }
-    fault::point("after_mark");
-    for id in ids {
-        under_way.remove(&id);
-    }
+}
+
+fn count(shared: &Shared, attempt: &Attempt, under_way: &HashMap<i64, String>) {
+    shared.metrics.deliver.record(Duration::from_millis(u64::try_from(attempt.took_ms).unwrap_or(0)));
+    match &attempt.error {
+        None => shared.counts.sent.fetch_add(1, Relaxed),
+        Some(error) => {
+            log::info!(
+                "message {} to {}: {error}",
+                attempt.message,
+                under_way.get(&attempt.message).map_or("?", |e| e)
+            );
+            shared.counts.send_failures.fetch_add(1, Relaxed)
+        }
+    };
 }
 
 fn wait(

@@ -1,7 +1,7 @@
 //! Faults that happened to people between the row and the ledger: the same money twice, other money swallowed, order,
 //! batches, shapes, amounts, refunds, messages. See `cases.rs`.
 
-use crate::harness::{App, SECRET, Server, Setup, eventually, stripe};
+use crate::harness::{App, SECRET, Server, Setup, eventually, has_faults, stripe};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 
@@ -571,5 +571,25 @@ fn a_message_that_is_not_accepted_is_sent_again_the_same() {
     server.wait_for(
         "SELECT count(*) = 1 FROM postonce_outbox WHERE attempts > 0 AND state = 'WAITING' AND last_error <> ''",
     );
+    server.check();
+}
+
+#[test]
+fn a_message_whose_answer_cannot_be_written_down_yet_is_not_sent_again_meanwhile() {
+    if !has_faults() {
+        return;
+    }
+    let app = App::start();
+    let server = Setup::new().deliver(&app).hold("before_mark").start();
+    server.send("stripe", &stripe::charge("evt_1", "pi_1", 100)).is(200);
+    eventually("the app has it", || (app.messages().len() == 1).then_some(()));
+    let other = rusqlite::Connection::open(server.database()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    server.release();
+    eventually("it was tried twice", || (server.log().matches("could not be noted").count() >= 2).then_some(()));
+    other.execute_batch("ROLLBACK").unwrap();
+    server.delivered();
+    assert_eq!(app.messages().len(), 1, "{}", server.log());
+    assert_eq!(server.count("SELECT count(*) FROM postonce_attempts"), 1);
     server.check();
 }
