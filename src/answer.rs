@@ -100,7 +100,7 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
         }
     });
     fault::point("before_keep");
-    shared.store.gate().keep(Intake { raw, since: std::time::Instant::now(), done });
+    shared.store.gate().keep(Intake { raw, since: began, done });
 }
 
 /// The answer after the effect. What is stored and verified gets a 2xx, unless it failed or is still under way.

@@ -1,8 +1,8 @@
 //! Crash points and delays that the tests switch on. Without the feature `faults` a point compiles to nothing.
 //!
 //! `POSTONCE_CRASH=after_claim` aborts at the first passage, `after_claim:3` at the third. `POSTONCE_DELAY=interpret:2000`
-//! sleeps two seconds at each passage, `POSTONCE_HOLD=interpret:FILE` waits there until there is such a file. The last line on standard error names the point, so that a test can assert that
-//! the process died there and nowhere else.
+//! sleeps two seconds at each passage, `POSTONCE_HOLD=interpret:FILE` waits there until there is such a file. The last line
+//! on standard error names the point, so that a test can assert that the process died there and nowhere else.
 
 /// A number that a test may set by an environment variable.
 #[cfg(not(feature = "faults"))]

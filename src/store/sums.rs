@@ -15,8 +15,9 @@ use std::collections::HashMap;
 pub const BLOCK: i64 = 2_000;
 /// Time in one row by the provider's clock.
 const HOUR: Millis = 3_600_000;
-/// Entries that are added up in one piece of work.
-const PIECE: i64 = 2_000;
+/// Entries that are added up in one piece of work: of history that is brought in each may be of an hour of its own, and a
+/// piece then writes twice as many rows.
+const PIECE: i64 = 500;
 /// The fact that says up to which entry the sums go.
 const UPTO: &str = "summed_upto";
 

@@ -1,20 +1,16 @@
 //! Settlement with a provider that pays out, lists what has not succeeded yet, and reports in its settled currency only:
 //! the buckets that a card provider's file cannot have. Faults are planted at random; exactly they are found, twice.
 
-use crate::harness::{Folder, eventually};
-use postonce::config::Loaded;
-use postonce::engine::{self, Engine, Parts};
-use postonce::pull::Pace;
+use crate::harness::Folder;
+use crate::lab::Lab;
 use postonce::settlement::told::{self, Told};
 use postonce::settlement::window;
-use postonce::steps::settle::{self, Ask, Settled};
-use postonce::store::raw::{self, NewRaw, Origin, StoredBody};
-use postonce::store::{Access, Options};
+use postonce::steps::settle::Settled;
+use postonce::store::raw::Origin;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
@@ -76,90 +72,33 @@ case = [{ when = { kind = "part" }, merge = true }]
 "#;
 
 /// One engine with the bank's source.
-pub struct Lab {
-    engine: Engine,
-    folder: Folder,
+fn lab(effects: &str) -> Lab {
+    let folder = Folder::new();
+    let (secret, recipes) = (folder.join("secret"), folder.join("providers"));
+    std::fs::write(&secret, "token_of_the_lab").unwrap();
+    std::fs::create_dir(&recipes).unwrap();
+    std::fs::write(recipes.join("birchbank.toml"), BANK).unwrap();
+    let text = format!(
+        "providers_dir = \"{}\"\n[[source]]\nname = \"bank\"\nprovider = \"birchbank\"\nmode = \"live\"\ntrust_unsigned_fields = true\nsecrets = [\"file:{}\"]\n{effects}",
+        recipes.display(),
+        secret.display()
+    );
+    let app = postonce::rusqlite::Connection::open(folder.join("lab.db")).unwrap();
+    app.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE shop_orders(paid INTEGER)").unwrap();
+    Lab::open(folder, text)
 }
 
-impl Lab {
-    pub fn new(effects: &str) -> Lab {
-        let folder = Folder::new();
-        let (secret, recipes) = (folder.join("secret"), folder.join("providers"));
-        std::fs::write(&secret, "token_of_the_lab").unwrap();
-        std::fs::create_dir(&recipes).unwrap();
-        std::fs::write(recipes.join("birchbank.toml"), BANK).unwrap();
-        let text = format!(
-            "providers_dir = \"{}\"\n[[source]]\nname = \"bank\"\nprovider = \"birchbank\"\nmode = \"live\"\ntrust_unsigned_fields = true\nsecrets = [\"file:{}\"]\n{effects}",
-            recipes.display(),
-            secret.display()
-        );
-        let app = postonce::rusqlite::Connection::open(folder.join("lab.db")).unwrap();
-        app.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE shop_orders(paid INTEGER)").unwrap();
-        let (sources, endpoints) = engine::build(&Loaded::parse(text).unwrap()).unwrap();
-        let (engine, waking) = Engine::open(&folder.join("lab.db"), sources, endpoints, &Options::default()).unwrap();
-        engine.start(waking, Parts { apply: true, deliver: false }).unwrap();
-        Lab { engine, folder }
-    }
+fn post(lab: &Lab, headers: &str, origin: Origin, bodies: &[Vec<u8>]) {
+    lab.post("bank", headers, origin, bodies.iter().cloned());
+}
 
-    /// Sends bodies through the path of every event, and waits for their end.
-    pub fn post(&self, headers: &str, origin: Origin, bodies: &[Vec<u8>]) {
-        let new: Vec<NewRaw> = bodies
-            .iter()
-            .map(|body| NewRaw {
-                source: "bank".into(),
-                origin,
-                secret: None,
-                headers: format!("{headers}\n"),
-                query: String::new(),
-                body: StoredBody::pack(body),
-            })
-            .collect();
-        let shared = self.engine.shared();
-        shared.store.write(move |tx| new.iter().try_for_each(|n| raw::insert(tx, n).map(drop))).unwrap();
-        shared.wake();
-        let waiting = "SELECT count(*) FROM postonce_raw_events WHERE state IN ('RECEIVED', 'CLAIMED')";
-        eventually("all is applied", || (self.number(waiting) == 0).then_some(()));
-    }
+fn run(lab: &Lab, file: &Path, now: i64) -> Settled {
+    lab.run("bank", file, ("2026-08-01", "2026-08-31"), now)
+}
 
-    pub fn number(&self, sql: &str) -> i64 {
-        self.engine.shared().store.read(|conn| Ok(conn.query_row(sql, [], |r| r.get(0))?)).unwrap()
-    }
-
-    pub fn run(&self, file: &Path, now: i64) -> Settled {
-        let shared = self.engine.shared();
-        let source = shared.sources["bank"].clone();
-        let (from, to) = window::days("2026-08-01", "2026-08-31", &source.settlement.zone).unwrap();
-        let ask = Ask {
-            window: Some((from, to, "2026-08-31".into())),
-            again: false,
-            file: Some(file),
-            report: None,
-            kept: None,
-            now,
-            wait: Duration::from_secs(30),
-            pace: Pace::default(),
-            wake: &|| shared.wake(),
-            progress: &|_, _| {},
-        };
-        settle::run(&Access::Ours(&shared.store), &source, &ask).unwrap()
-    }
-
-    pub fn items(&self, run: i64) -> BTreeSet<String> {
-        let items = self.engine.shared().store.read(|conn| postonce::store::settlement::runs::items(conn, run, 10_000));
-        items.unwrap().into_iter().map(|i| format!("{} {} {}", i.bucket, i.kind, i.reference)).collect()
-    }
-
-    pub fn check(&self) {
-        let offences = self.engine.shared().store.read(postonce::store::check::run).unwrap();
-        assert!(offences.is_empty(), "{offences:?}");
-    }
-
-    fn statement(&self, name: &str, rows: &[String]) -> std::path::PathBuf {
-        let path = self.folder.join(name);
-        let head = "row,kind,reference,order,amount,currency,time,status,part_of\n".to_owned();
-        std::fs::write(&path, rows.iter().fold(head, |text, row| text + row + "\n")).unwrap();
-        path
-    }
+fn statement(lab: &Lab, name: &str, rows: &[String]) -> std::path::PathBuf {
+    let head = "row,kind,reference,order,amount,currency,time,status,part_of\n".to_owned();
+    lab.file(name, &rows.iter().fold(head, |text, row| text + row + "\n"))
 }
 
 fn told(kind: &str, reference: &str, amount: i64, currency: &str, at: i64) -> Vec<u8> {
@@ -221,7 +160,7 @@ fn payouts_pending_lines_and_settled_currencies_are_found_as_what_they_are() {
     let thing = (plant, 0..3_usize, 1..9_000_000_i64, 0..28 * DAY);
     runner
         .run(&(prop::collection::vec(thing, 20..80), any::<u64>()), |(things, seed)| {
-            let lab = Lab::new("");
+            let lab = lab("");
             let (mut ours, mut rows, mut wanted) = (Vec::new(), Vec::new(), BTreeSet::new());
             let (mut later, mut posted) = (Vec::new(), 0);
             for (n, (plant, kind, amount, offset)) in things.iter().enumerate() {
@@ -275,10 +214,10 @@ fn payouts_pending_lines_and_settled_currencies_are_found_as_what_they_are() {
                 rows.push(line("EUR", "done"));
             }
             let (ours, rows) = (shuffled(ours, seed), shuffled(rows, seed ^ 5));
-            lab.post(told::HEADER, Origin::Imported, &ours);
-            let (file, now) = (lab.statement("1.csv", &rows), start() + 31 * DAY + HOUR);
+            post(&lab, told::HEADER, Origin::Imported, &ours);
+            let (file, now) = (statement(&lab, "1.csv", &rows), start() + 31 * DAY + HOUR);
             let before = lab.number("SELECT count(*) FROM postonce_journal");
-            let first = lab.run(&file, now);
+            let first = run(&lab, &file, now);
             prop_assert_eq!(first.state, "COMPLETED", "{:?}", first);
             prop_assert_eq!(lab.items(first.run), wanted.clone(), "first run");
             prop_assert_eq!(
@@ -291,9 +230,9 @@ fn payouts_pending_lines_and_settled_currencies_are_found_as_what_they_are() {
             let succeeded: Vec<Vec<u8>> =
                 later.iter().map(|(name, kind, amount, at)| told(kind, name, *amount, "EUR", *at)).collect();
             if !succeeded.is_empty() {
-                lab.post(told::HEADER, Origin::Imported, &succeeded);
+                post(&lab, told::HEADER, Origin::Imported, &succeeded);
             }
-            let second = lab.run(&file, now);
+            let second = run(&lab, &file, now);
             let gone: BTreeSet<&String> = later.iter().map(|(name, ..)| name).collect();
             let still: BTreeSet<String> = wanted
                 .iter()
@@ -312,18 +251,18 @@ fn payouts_pending_lines_and_settled_currencies_are_found_as_what_they_are() {
 fn day_of(lab: &Lab, rows: &[String], name: &str) -> std::path::PathBuf {
     let ours: Vec<Vec<u8>> =
         (0..8).map(|n| told("payment", &format!("p{n}"), 100 + n, "EUR", start() + HOUR)).collect();
-    lab.post(told::HEADER, Origin::Imported, &ours);
+    post(lab, told::HEADER, Origin::Imported, &ours);
     let theirs =
         (0..8).map(|n| row(&format!("r{n}"), "payment", &format!("p{n}"), 100 + n, "EUR", start() + HOUR, "done"));
     let all: Vec<String> = theirs.chain(rows.iter().cloned()).collect();
-    lab.statement(name, &all)
+    statement(lab, name, &all)
 }
 
 #[test]
 fn rows_that_belong_to_a_payment_are_added_to_it_before_they_are_compared() {
-    let lab = Lab::new("");
+    let lab = lab("");
     let at = postonce::clock::rfc3339(start() + HOUR);
-    lab.post(told::HEADER, Origin::Imported, &[told("payment", "whole", 700, "EUR", start() + HOUR)]);
+    post(&lab, told::HEADER, Origin::Imported, &[told("payment", "whole", 700, "EUR", start() + HOUR)]);
     let rows = [
         format!("a1,payment,whole,,1000,EUR,{at},done,"),
         format!("a2,part,x,,-250,EUR,{at},done,whole"),
@@ -331,49 +270,49 @@ fn rows_that_belong_to_a_payment_are_added_to_it_before_they_are_compared() {
         format!("a4,part,z,,-9,EUR,{at},done,nobody"),
     ];
     let file = day_of(&lab, &rows, "parts.csv");
-    let run = lab.run(&file, start() + 31 * DAY + HOUR);
-    let items = lab.items(run.run);
-    assert_eq!(run.buckets.get("matched"), Some(&9), "1000 - 250 - 50 is what we have: {items:?}");
-    assert_eq!(run.lines, 10, "and what found no payment stays a line");
+    let settled = run(&lab, &file, start() + 31 * DAY + HOUR);
+    let items = lab.items(settled.run);
+    assert_eq!(settled.buckets.get("matched"), Some(&9), "1000 - 250 - 50 is what we have: {items:?}");
+    assert_eq!(settled.lines, 10, "and what found no payment stays a line");
     assert_eq!(items, BTreeSet::from(["missing_ours payment z".into()]));
     lab.check();
 }
 
 #[test]
 fn a_line_with_nothing_but_the_merchants_order_finds_the_entry_of_that_order() {
-    let lab = Lab::new(
+    let lab = lab(
         "[[source.effect]]\non = [\"payment\"]\noperation_key = \"order-{body.order}\"\nsql = \"UPDATE shop_orders SET paid = paid + 1\"\n",
     );
     let body = |order: &str, reference: &str, amount: i64| {
         format!(r#"{{"id":"e-{reference}","type":"payment","reference":"{reference}","amount":{amount},"currency":"EUR","order":"{order}"}}"#)
             .into_bytes()
     };
-    lab.post("content-type: application/json", Origin::Webhook, &[body("7", "w7", 500), body("8", "w8", 600)]);
+    post(&lab, "content-type: application/json", Origin::Webhook, &[body("7", "w7", 500), body("8", "w8", 600)]);
     assert_eq!(lab.number("SELECT count(*) FROM postonce_claims WHERE kind = 'operation' AND state = 'DONE'"), 2);
     let at = postonce::clock::rfc3339(start() + 2 * HOUR);
     // the amount is right for one of them
     let rows = [format!("o7,payment,,order-7,500,EUR,{at},done,"), format!("o8,payment,,order-8,601,EUR,{at},done,")];
-    let run = lab.run(&day_of(&lab, &rows, "orders.csv"), start() + 31 * DAY + HOUR);
+    let settled = run(&lab, &day_of(&lab, &rows, "orders.csv"), start() + 31 * DAY + HOUR);
     let by_order = "SELECT count(*) FROM postonce_settled WHERE rule = 'ORDER+AMOUNT'";
-    assert_eq!((run.buckets.get("matched"), lab.number(by_order)), (Some(&9), 1), "{:?}", lab.items(run.run));
-    assert_eq!(run.buckets.get("missing_ours"), Some(&1), "another amount is another movement");
+    assert_eq!((settled.buckets.get("matched"), lab.number(by_order)), (Some(&9), 1), "{:?}", lab.items(settled.run));
+    assert_eq!(settled.buckets.get("missing_ours"), Some(&1), "another amount is another movement");
     // the same row again finds the same entry, by what it settled
-    let again = lab.run(&day_of(&lab, &rows, "orders.csv"), start() + 31 * DAY + HOUR);
+    let again = run(&lab, &day_of(&lab, &rows, "orders.csv"), start() + 31 * DAY + HOUR);
     assert_eq!((again.buckets.get("matched"), lab.number(by_order)), (Some(&9), 1), "{:?}", lab.items(again.run));
     lab.check();
 }
 
 #[test]
 fn a_correction_by_a_person_is_expected_in_no_report() {
-    let lab = Lab::new("");
+    let lab = lab("");
     let file = day_of(&lab, &[], "day.csv");
     let shared = lab.engine.shared();
     let entry = lab.number("SELECT id FROM postonce_journal WHERE ref = 'p3'");
     shared.store.write(move |tx| postonce::steps::correct::reverse(tx, entry, "a wrong entry", None)).unwrap();
     assert_eq!(lab.number("SELECT count(*) FROM postonce_journal WHERE kind = 'correction' AND settles = 1"), 0);
     // long after: the correction happened now, far outside of the month, and is in no bucket of a window that has it
-    let run = lab.run(&file, start() + 31 * DAY + HOUR);
-    assert_eq!((run.state, run.ours, run.opened), ("COMPLETED", 8, 0), "{:?}", lab.items(run.run));
+    let settled = run(&lab, &file, start() + 31 * DAY + HOUR);
+    assert_eq!((settled.state, settled.ours, settled.opened), ("COMPLETED", 8, 0), "{:?}", lab.items(settled.run));
     assert_eq!(lab.number("SELECT count(*) FROM postonce_settled"), 8);
     let entries = "SELECT count(*) FROM postonce_journal j WHERE j.settles = 1 AND j.kind = 'correction'";
     assert_eq!(lab.number(entries), 0, "nothing of a person waits for a line");

@@ -19,6 +19,7 @@ mod crash;
 mod harness;
 mod inside;
 mod keeping;
+mod lab;
 mod latency;
 mod million;
 mod month;

@@ -3,117 +3,42 @@
 //! In this process, with the real engine and report files; the seed of a failing case is printed by proptest.
 
 use crate::harness::Folder;
-use postonce::config::Loaded;
-use postonce::engine::{self, Engine, Parts};
+use crate::lab::Lab;
 use postonce::event::Millis;
-use postonce::pull::Pace;
 use postonce::settlement::told::{self, Told};
 use postonce::settlement::window;
-use postonce::steps::settle::{self, Ask, Settled};
-use postonce::store::raw::{self, NewRaw, Origin, StoredBody};
-use postonce::store::{Access, Options};
+use postonce::store::raw::Origin;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::time::Duration;
 
 const DAY: Millis = 86_400_000;
 const HOUR: Millis = 3_600_000;
 
-/// A ledger to settle: one engine, three sources in three zones, two tenants.
-struct Lab {
-    engine: Engine,
-    folder: Folder,
-}
-
+/// Three sources in three zones, two tenants.
 const SOURCES: [(&str, &str, &str); 3] =
     [("acme-utc", "acme", "UTC"), ("acme-tokyo", "other", "Asia/Tokyo"), ("birch", "birch", "Europe/Berlin")];
 
-impl Lab {
-    fn new(extra: &str) -> Lab {
-        let folder = Folder::new();
-        let secret = folder.join("secret");
-        std::fs::write(&secret, "whsec_of_the_lab").unwrap();
-        let text: String = SOURCES
-            .iter()
-            .map(|(name, tenant, zone)| {
-                format!(
-                    "[[source]]\nname = \"{name}\"\nprovider = \"stripe\"\ntenant = \"{tenant}\"\nmode = \"live\"\nsecrets = [\"file:{}\"]\n{extra}\n\
-                     [source.settlement]\nzone = \"{zone}\"\nnot_ours = [\"foreign_*\"]\n",
-                    secret.display()
-                )
-            })
-            .collect();
-        let loaded = Loaded::parse(text).unwrap();
-        let (sources, endpoints) = engine::build(&loaded).unwrap();
-        let (engine, waking) = Engine::open(&folder.join("lab.db"), sources, endpoints, &Options::default()).unwrap();
-        engine.start(waking, Parts { apply: true, deliver: false }).unwrap();
-        Lab { engine, folder }
-    }
+fn lab(extra: &str) -> Lab {
+    let folder = Folder::new();
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "whsec_of_the_lab").unwrap();
+    let text = SOURCES
+        .iter()
+        .map(|(name, tenant, zone)| {
+            format!(
+                "[[source]]\nname = \"{name}\"\nprovider = \"stripe\"\ntenant = \"{tenant}\"\nmode = \"live\"\nsecrets = [\"file:{}\"]\n{extra}\n\
+                 [source.settlement]\nzone = \"{zone}\"\nnot_ours = [\"foreign_*\"]\n",
+                secret.display()
+            )
+        })
+        .collect();
+    Lab::open(folder, text)
+}
 
-    /// Posts movements of ours through the path of every event.
-    fn post(&self, source: &str, told: &[Told]) {
-        let new: Vec<NewRaw> = told
-            .iter()
-            .map(|told| NewRaw {
-                source: source.into(),
-                origin: Origin::Imported,
-                secret: None,
-                headers: format!("{}\n", told::HEADER),
-                query: String::new(),
-                body: StoredBody::pack(&told.body()),
-            })
-            .collect();
-        let store = &self.engine.shared().store;
-        store.write(move |tx| new.iter().try_for_each(|n| raw::insert(tx, n).map(drop))).unwrap();
-        self.engine.shared().wake();
-        crate::harness::eventually("all is applied", || {
-            let left: i64 =
-                self.number("SELECT count(*) FROM postonce_raw_events WHERE state IN ('RECEIVED', 'CLAIMED')");
-            (left == 0).then_some(())
-        });
-    }
-
-    fn number(&self, sql: &str) -> i64 {
-        self.engine.shared().store.read(|conn| Ok(conn.query_row(sql, [], |r| r.get(0))?)).unwrap()
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    fn run(&self, source: &str, file: &std::path::Path, days: (&str, &str), now: Millis) -> Settled {
-        let shared = self.engine.shared();
-        let source = shared.sources[source].clone();
-        let (from, to) = window::days(days.0, days.1, &source.settlement.zone).unwrap();
-        let ask = Ask {
-            window: Some((from, to, days.1.into())),
-            again: false,
-            file: Some(file),
-            report: None,
-            kept: None,
-            now,
-            wait: Duration::from_secs(30),
-            pace: Pace::default(),
-            wake: &|| shared.wake(),
-            progress: &|_, _| {},
-        };
-        settle::run(&Access::Ours(&shared.store), &source, &ask).unwrap()
-    }
-
-    /// Items of a run that are not matched, as `bucket kind reference`.
-    fn items(&self, run: i64) -> BTreeSet<String> {
-        let items = self.engine.shared().store.read(|conn| postonce::store::settlement::runs::items(conn, run, 10_000));
-        items.unwrap().into_iter().map(|i| format!("{} {} {}", i.bucket, i.kind, i.reference)).collect()
-    }
-
-    fn check(&self) {
-        let offences = self.engine.shared().store.read(postonce::store::check::run).unwrap();
-        assert!(offences.is_empty(), "{offences:?}");
-    }
+/// Posts movements of ours through the path of every event.
+fn post(lab: &Lab, source: &str, told: &[Told]) {
+    lab.post(source, told::HEADER, Origin::Imported, told.iter().map(Told::body));
 }
 
 const HEAD: &str = "balance_transaction_id,created_utc,available_on_utc,currency,gross,fee,net,reporting_category,source_id,charge_id,payment_intent_id,customer_facing_amount,customer_facing_currency\n";
@@ -355,7 +280,7 @@ fn exactly_the_planted_faults_are_found_twice_and_in_any_order() {
     let three = (things(), things(), things(), any::<u64>());
     runner
         .run(&three, |(a, b, c, seed)| {
-            let lab = Lab::new("");
+            let lab = lab("");
             for ((source, _, zone), things) in SOURCES.iter().zip([a, b, c]) {
                 let zone = jiff::tz::TimeZone::get(zone).unwrap();
                 let (start, end) = window::days("2026-08-01", "2026-08-31", &zone).unwrap();
@@ -363,7 +288,7 @@ fn exactly_the_planted_faults_are_found_twice_and_in_any_order() {
                 let mut m = month(&things, start, now);
                 shuffle(&mut m.ours, seed);
                 shuffle(&mut m.rows, seed ^ 77);
-                lab.post(source, &m.ours);
+                post(&lab, source, &m.ours);
                 let before = lab.number("SELECT count(*) FROM postonce_journal");
                 let file = lab.file(&format!("{source}.csv"), &csv(&m.rows));
                 let first = lab.run(source, &file, ("2026-08-01", "2026-08-31"), now);
@@ -405,13 +330,13 @@ fn quiet_day(lab: &Lab, source: &str, count: usize) -> (Vec<Row>, Millis) {
         })
         .collect();
     let m = month(&things, start, start + 40 * DAY);
-    lab.post(source, &m.ours);
+    post(lab, source, &m.ours);
     (m.rows, start + DAY + 13 * HOUR)
 }
 
 #[test]
 fn a_report_that_is_not_what_it_should_be_changes_nothing() {
-    let lab = Lab::new("");
+    let lab = lab("");
     let (rows, now) = quiet_day(&lab, "acme-utc", 40);
     let whole = csv(&rows);
     let foreign: Vec<Row> = (0..30)
@@ -469,7 +394,7 @@ fn a_report_that_is_not_what_it_should_be_changes_nothing() {
 
 #[test]
 fn a_late_line_closes_its_discrepancy_and_a_second_line_for_a_settled_entry_is_told() {
-    let lab = Lab::new("");
+    let lab = lab("");
     let (rows, now) = quiet_day(&lab, "birch", 30);
     let late = now + 5 * DAY;
     let without: Vec<Row> = rows[1..].to_vec();

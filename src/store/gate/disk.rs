@@ -25,7 +25,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn give_up(&mut self) {
+    fn give_up(&mut self) {
         drop(self.readers.write().expect("no panic while it is held").take());
         self.conn = None;
         self.log = None;
@@ -59,7 +59,7 @@ impl Writer {
         self.give_up();
     }
 
-    pub(super) fn moved(&self, now: Option<Identity>) -> String {
+    fn moved(&self, now: Option<Identity>) -> String {
         let path = self.path.display();
         match now {
             None => format!(
@@ -125,7 +125,7 @@ impl Writer {
     }
 
     /// A new connection to the same file, with everything that was acknowledged in it, that takes writes.
-    pub(super) fn opened_again(&mut self) -> Result<Connection> {
+    fn opened_again(&mut self) -> Result<Connection> {
         let file = Identity::of(&self.path);
         if file != self.file {
             return Err(Error::Unavailable(self.moved(file)));
@@ -225,7 +225,7 @@ impl Writer {
     }
 
     /// SQLite removes the log when the last connection closes. A reader that was still busy closes a moment after us.
-    pub(super) fn leave_one_file(&self) {
+    fn leave_one_file(&self) {
         let log = open::beside(&self.path, "-wal");
         let until = Instant::now() + LAST_FOLD;
         while log.exists() && Identity::of(&self.path) == self.file && Instant::now() < until {

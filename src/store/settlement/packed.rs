@@ -1,5 +1,5 @@
-//! A line between the report and its table (and an entry on its way to it): packed into bytes, so that a million of them can be sorted and handed to
-//! the writer without a text of its own for every cell.
+//! A line between the report and its table (and an entry on its way to it): packed into bytes, so that a million of them
+//! can be sorted and handed to the writer without a text of its own for every cell.
 //!
 //! Borrowed going in and coming out. Lives in files without names only: the form may change with every build.
 
