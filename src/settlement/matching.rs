@@ -187,8 +187,12 @@ pub struct Around<'a, E> {
     pub met: &'a mut dyn FnMut(&str) -> Result<Option<Ours>, E>,
     /// The entry of a merchant's order, among those of all times.
     pub of_order: &'a mut dyn FnMut(&str) -> Result<Option<Ours>, E>,
-    /// A line of any report.
-    pub theirs: Lookup<'a, Theirs, E>,
+    /// Lines of earlier reports that no entry has met, though one should have: asked for once, where an entry is left.
+    pub open: &'a mut dyn FnMut() -> Result<Vec<Theirs>, E>,
+    /// A line by its number: the one that settled an entry.
+    pub line: &'a mut dyn FnMut(i64) -> Result<Option<Theirs>, E>,
+    /// For each of these entries a line of any report by one of its names.
+    pub theirs: &'a mut dyn FnMut(&[&Ours]) -> Result<Vec<Option<Theirs>>, E>,
     /// Whether an entry is younger than the grace of its kind and report.
     pub in_grace: &'a dyn Fn(&Ours) -> bool,
     /// Gets every item of the window once.
@@ -451,6 +455,10 @@ impl<E> Run<'_, E> {
         let mut entries = std::mem::take(&mut self.lone_entries);
         lines.sort_by_key(|l| l.item);
         entries.sort_by_key(|e| e.item);
+        if entries.iter().any(|e| e.settled_by.is_none()) {
+            // behind those of this report: a movement that came late meets the line that missed it, by every rule
+            lines.extend((self.around.open)()?);
+        }
         let mut names: HashMap<(&str, &str), &Ours> = HashMap::new();
         for entry in &entries {
             for name in entry.aliases.iter().chain([&entry.name]) {
@@ -482,10 +490,26 @@ impl<E> Run<'_, E> {
                 self.alone((Side::Theirs, line.item, line.in_window), bucket, None, None)?;
             }
         }
+        let mut asked = Vec::new();
         for entry in &entries {
-            if !self.entries.contains(entry.item) {
-                self.lone_entry(entry)?;
+            if self.entries.contains(entry.item) {
+                continue;
             }
+            let by = match entry.settled_by {
+                Some(line) => (self.around.line)(line)?,
+                None => None,
+            };
+            match by.filter(|line| !self.lines.contains(line.item) && verdict(line, entry) == Bucket::Matched) {
+                Some(line) => self.pair(&line, entry, Rule::LineRef)?,
+                None => asked.push(entry),
+            }
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let found = (self.around.theirs)(&asked)?;
+        for (entry, line) in asked.into_iter().zip(found) {
+            self.lone_entry(entry, line)?;
         }
         Ok(())
     }
@@ -540,10 +564,11 @@ impl<E> Run<'_, E> {
         Ok(false)
     }
 
-    fn lone_entry(&mut self, entry: &Ours) -> Result<(), E> {
-        for name in [&entry.name].into_iter().chain(&entry.aliases) {
-            let Some(line) = (self.around.theirs)(&entry.kind, name)? else { continue };
-            if self.lines.contains(line.item) {
+    /// An entry without a line in the report, and the one that an earlier report has of its name.
+    fn lone_entry(&mut self, entry: &Ours, line: Option<Theirs>) -> Result<(), E> {
+        if let Some(line) = line {
+            let other = (self.around.met)(&line.line_ref)?.is_some_and(|other| other.item != entry.item);
+            if other || self.lines.contains(line.item) {
                 return self.second_entry(entry, (line.item, line.in_window), Rule::KindAlias);
             }
             if !line.in_window {

@@ -61,9 +61,17 @@ fn run(theirs: &[Theirs], ours: &[Ours]) -> Vec<Scored> {
         },
         met: &mut |line_ref| Ok(ours.iter().find(|o| o.settled_ref.as_deref() == Some(line_ref)).cloned()),
         of_order: &mut |order| Ok(ours.iter().find(|o| o.parent.as_deref() == Some(order)).cloned()),
-        theirs: &mut |kind, name| {
-            let named = |t: &&Theirs| &*t.kind == kind && (t.name == name || t.other.as_deref() == Some(name));
-            Ok(theirs.iter().find(named).cloned())
+        open: &mut || Ok(Vec::new()),
+        line: &mut |item| Ok(theirs.iter().find(|t| t.item == item && !t.in_window).cloned()),
+        theirs: &mut |entries| {
+            let of = |o: &&Ours| {
+                let mut names = [&o.name].into_iter().chain(&o.aliases);
+                names.find_map(|name| {
+                    let named = |t: &&Theirs| t.kind == o.kind && (t.name == *name || t.other.as_ref() == Some(name));
+                    theirs.iter().find(named).cloned()
+                })
+            };
+            Ok(entries.iter().map(of).collect())
         },
         in_grace: &|entry| entry.occurred_at > 0,
         emit: &mut |item| {
@@ -206,7 +214,9 @@ fn a_side_that_is_not_sorted_is_refused() {
         ours: &mut |_, _| Ok(None),
         met: &mut |_| Ok(None),
         of_order: &mut |_| Ok(None),
-        theirs: &mut |_, _| Ok(None),
+        open: &mut || Ok(Vec::new()),
+        line: &mut |_| Ok(None),
+        theirs: &mut |entries| Ok(vec![None; entries.len()]),
         in_grace: &|_| false,
         emit: &mut |_| Ok(()),
     };

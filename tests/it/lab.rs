@@ -58,12 +58,21 @@ impl Lab {
 
     /// Compares a report file with these days, first and last.
     pub fn run(&self, source: &str, file: &Path, days: (&str, &str), now: Millis) -> Settled {
+        self.compare(source, file, (days, false), now)
+    }
+
+    /// Looks again at these days, and at all that is open.
+    pub fn again(&self, source: &str, file: &Path, days: (&str, &str), now: Millis) -> Settled {
+        self.compare(source, file, (days, true), now)
+    }
+
+    fn compare(&self, source: &str, file: &Path, (days, again): ((&str, &str), bool), now: Millis) -> Settled {
         let shared = self.engine.shared();
         let source = shared.sources[source].clone();
         let (from, to) = window::days(days.0, days.1, &source.settlement.zone).unwrap();
         let ask = Ask {
             window: Some((from, to, days.1.into())),
-            again: false,
+            again,
             file: Some(file),
             report: None,
             kept: None,

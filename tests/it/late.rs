@@ -1,0 +1,141 @@
+//! Movements that come after the report that tells them: no later report repeats their line, and still they find it.
+
+use crate::harness::Folder;
+use crate::lab::Lab;
+use postonce::settlement::told::{self, Told};
+use postonce::settlement::window;
+use postonce::steps::settle::Settled;
+use postonce::store::raw::Origin;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+const HOUR: i64 = 3_600_000;
+const DAY: i64 = 24 * HOUR;
+
+/// One engine with the source of a bank that has disputes too.
+fn lab() -> Lab {
+    let folder = Folder::new();
+    let (secret, recipes) = (folder.join("secret"), folder.join("providers"));
+    std::fs::write(&secret, "token_of_the_lab").unwrap();
+    std::fs::create_dir(&recipes).unwrap();
+    let dispute = "[[movement]]\non = \"dispute\"\nkind = \"dispute_opened\"\nreference = \"/reference\"\namount = { minor = \"/amount\" }\ncurrency = \"/currency\"\n\n[report.statement]\n";
+    let bank = crate::bank::BANK.replace("fee = \"fee\",", "fee = \"fee\", dispute = \"dispute_opened\",");
+    let bank = bank.replace("type = \"/type\"\n", "type = \"/type\"\ntime = \"/at\"\n");
+    let bank = bank.replace("[report.statement]\n", dispute);
+    std::fs::write(recipes.join("birchbank.toml"), bank).unwrap();
+    let text = format!(
+        "providers_dir = \"{}\"\n[[source]]\nname = \"bank\"\nprovider = \"birchbank\"\nmode = \"live\"\ntrust_unsigned_fields = true\nsecrets = [\"file:{}\"]\n\
+         [[source.effect]]\non = [\"payment\"]\noperation_key = \"order-{{body.order}}\"\nsql = \"UPDATE shop_orders SET paid = paid + 1\"\n",
+        recipes.display(),
+        secret.display()
+    );
+    let app = postonce::rusqlite::Connection::open(folder.join("lab.db")).unwrap();
+    app.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE shop_orders(paid INTEGER)").unwrap();
+    Lab::open(folder, text)
+}
+
+fn start() -> i64 {
+    window::days("2026-08-01", "2026-08-01", &jiff::tz::TimeZone::UTC).unwrap().0
+}
+
+fn tell(lab: &Lab, all: &[Told]) {
+    lab.post("bank", told::HEADER, Origin::Imported, all.iter().map(Told::body));
+}
+
+fn told(kind: &str, reference: &str, amount: i64, at: i64) -> Told {
+    Told {
+        kind: kind.into(),
+        reference: reference.into(),
+        aliases: vec![],
+        parent: None,
+        amount,
+        currency: "EUR".into(),
+        fee: None,
+        fee_currency: None,
+        tax: None,
+        occurred_at: at,
+        mode: "live".into(),
+        report: 0,
+        line: 0,
+    }
+}
+
+/// A day's statement: eight payments that are there on both sides, and rows of one's own, without their time.
+fn statement(lab: &Lab, day: i64, rows: &[&str]) -> PathBuf {
+    let at = start() + (day - 1) * DAY + HOUR;
+    let name = |n: i64| format!("p{day}-{n}");
+    tell(lab, &(0..8).map(|n| told("payment", &name(n), 100 + n, at)).collect::<Vec<_>>());
+    let time = postonce::clock::rfc3339(at);
+    let mut text = "row,kind,reference,order,amount,currency,time,status,part_of\n".to_owned();
+    for n in 0..8 {
+        text += &format!("r{day}-{n},payment,{},,{},EUR,{time},done,\n", name(n), 100 + n);
+    }
+    for row in rows {
+        text += &row.replace("TIME", &time);
+        text.push('\n');
+    }
+    lab.file(&format!("{day}.csv"), &text)
+}
+
+fn day(lab: &Lab, day: i64, rows: &[&str]) -> Settled {
+    let file = statement(lab, day, rows);
+    let date = format!("2026-08-{day:02}");
+    lab.run("bank", &file, (&date, &date), start() + (day + 1) * DAY)
+}
+
+/// Looks again at the first days with the statement of a later one, long after every grace.
+fn again(lab: &Lab, day: i64) -> Settled {
+    let file = statement(lab, day, &[]);
+    lab.again("bank", &file, ("2026-08-01", &format!("2026-08-{day:02}")), start() + (day + 9) * DAY)
+}
+
+const OPEN: &str = "SELECT count(*) FROM postonce_discrepancies WHERE state <> 'RESOLVED'";
+const LATE: &str = "SELECT count(*) FROM postonce_discrepancies WHERE class = 'MISSING_OURS' AND resolution = 'AUTO_LATE_MATCH'";
+/// Entries that have a line of another entry too, or lines that have two.
+const SHARED: &str = "SELECT count(*) - count(DISTINCT line) FROM postonce_settled";
+
+#[test]
+fn a_movement_that_comes_late_meets_the_line_of_an_earlier_report_whatever_leads_there() {
+    let lab = lab();
+    tell(&lab, &[told("payment", "p-disputed", 900, start() + HOUR)]);
+    let rows = [
+        "a1,payment,late-1,,500,EUR,TIME,done,",
+        "a2,payment,ch-2,,600,EUR,TIME,done,", // the payment's other name
+        "a3,payment,,order-33,700,EUR,TIME,done,",
+        "a4,dispute,,,-900,EUR,TIME,done,p-disputed",
+        "a5,payment,p-disputed,,900,EUR,TIME,done,",
+        "a6,payment,late-6,,800,EUR,TIME,done,", // comes with another amount
+    ];
+    let first = day(&lab, 1, &rows);
+    assert_eq!((first.state, first.found), ("COMPLETED", 5), "{first:?} {:?}", lab.items(first.run));
+    assert_eq!(lab.number(OPEN), 5);
+
+    let at = start() + HOUR;
+    tell(
+        &lab,
+        &[
+            told("payment", "late-1", 500, at),
+            Told { aliases: vec!["ch-2".into()], ..told("payment", "pi-2", 600, at) },
+            Told { parent: Some("p-disputed".into()), ..told("dispute_opened", "dp-4", 900, at) },
+            told("payment", "late-6", 801, at),
+        ],
+    );
+    let order = format!(
+        r#"{{"id":"e3","type":"payment","reference":"pi-3","amount":700,"currency":"EUR","order":"33","at":"{}"}}"#,
+        postonce::clock::rfc3339(at)
+    );
+    lab.post("bank", "content-type: application/json", Origin::Webhook, [order.into_bytes()].into_iter());
+
+    let look = again(&lab, 5);
+    assert_eq!(look.state, "COMPLETED", "{look:?}");
+    assert_eq!(lab.items(look.run), BTreeSet::from(["amount_differs payment late-6".into()]), "{look:?}");
+    assert_eq!((lab.number(LATE), lab.number(OPEN)), (5, 1), "each closed itself; what differs is for a person");
+    let settled = "SELECT count(*) FROM postonce_settled s JOIN postonce_journal j ON j.id = s.entry WHERE j.ref IN ('late-1', 'pi-2', 'pi-3', 'dp-4')";
+    assert_eq!((lab.number(settled), lab.number(SHARED)), (4, 0), "for good, and each a line of its own");
+
+    // the next look finds nothing new, and what met stays met
+    let next = again(&lab, 6);
+    assert_eq!(lab.items(next.run), BTreeSet::from(["amount_differs payment late-6".into()]), "{next:?}");
+    assert_eq!((next.opened, lab.number(OPEN), lab.number(SHARED)), (0, 1, 0));
+    lab.check();
+}
