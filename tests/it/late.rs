@@ -90,7 +90,8 @@ fn again(lab: &Lab, day: i64) -> Settled {
 }
 
 const OPEN: &str = "SELECT count(*) FROM postonce_discrepancies WHERE state <> 'RESOLVED'";
-const LATE: &str = "SELECT count(*) FROM postonce_discrepancies WHERE class = 'MISSING_OURS' AND resolution = 'AUTO_LATE_MATCH'";
+const LATE: &str =
+    "SELECT count(*) FROM postonce_discrepancies WHERE class = 'MISSING_OURS' AND resolution = 'AUTO_LATE_MATCH'";
 /// Entries that have a line of another entry too, or lines that have two.
 const SHARED: &str = "SELECT count(*) - count(DISTINCT line) FROM postonce_settled";
 
@@ -137,5 +138,72 @@ fn a_movement_that_comes_late_meets_the_line_of_an_earlier_report_whatever_leads
     let next = again(&lab, 6);
     assert_eq!(lab.items(next.run), BTreeSet::from(["amount_differs payment late-6".into()]), "{next:?}");
     assert_eq!((next.opened, lab.number(OPEN), lab.number(SHARED)), (0, 1, 0));
+    lab.check();
+}
+
+#[test]
+fn lines_that_nobody_was_told_of_and_lines_that_a_person_ended_are_met_too() {
+    let lab = lab();
+    // kept and never compared; not yet succeeded; ended by a person
+    let kept = statement(&lab, 1, &["k1,payment,ch-k,,500,EUR,TIME,done,", "k2,payment,k-own,,510,EUR,TIME,done,"]);
+    lab.keep("bank", &kept, ("2026-08-01", "2026-08-01"), start() + 2 * DAY);
+    let rows = ["b1,payment,ch-p,,600,EUR,TIME,pending,", "b2,payment,ch-e,,700,EUR,TIME,done,"];
+    let second = day(&lab, 2, &rows);
+    assert_eq!((second.state, second.opened), ("COMPLETED", 1), "{second:?}");
+    let shared = lab.engine.shared();
+    let id = lab.number("SELECT id FROM postonce_discrepancies WHERE state = 'OPEN'");
+    let end = move |tx: &postonce::store::Tx| {
+        postonce::store::settlement::discrepancies::resolve(tx, id, "ACCEPTED", "ada", "it is ours, and small")
+    };
+    shared.store.write(end).unwrap();
+
+    let also = |name: &str, of: Told| Told { aliases: vec![name.into()], ..of };
+    let (one, two) = (start() + HOUR, start() + DAY + HOUR);
+    tell(
+        &lab,
+        &[
+            also("ch-k", told("payment", "pi-k", 500, one)),
+            told("payment", "k-own", 510, one),
+            also("ch-p", told("payment", "pi-p", 600, two)),
+            also("ch-e", told("payment", "pi-e", 700, two)),
+            also("ch-n", told("payment", "pi-n", 900, two)), // in no report at all
+        ],
+    );
+    let look = again(&lab, 5);
+    assert_eq!(lab.items(look.run), BTreeSet::from(["missing_theirs payment pi-n".into()]), "{look:?}");
+    // those of the first day's payments, which were only kept, are settled by it as well
+    assert_eq!(lab.number("SELECT count(*) FROM postonce_settled"), 8 * 3 + 4);
+    assert_eq!((lab.number(SHARED), lab.number(OPEN)), (0, 1));
+    lab.check();
+}
+
+#[test]
+fn a_line_of_an_earlier_report_has_one_entry_for_ever_and_a_row_that_comes_again_is_one_line() {
+    let lab = lab();
+    let dispute =
+        |name: &str| Told { parent: Some("p1-0".into()), ..told("dispute_opened", name, 900, start() + HOUR) };
+    // it meets by the payment it belongs to, and is called by another name
+    tell(&lab, &[dispute("dp-1")]);
+    let first = day(&lab, 1, &["a1,dispute,dl-1,,-900,EUR,TIME,done,p1-0"]);
+    assert_eq!((first.found, first.buckets.get("matched")), (0, Some(&9)), "{first:?}");
+    tell(&lab, &[dispute("dl-1")]);
+    let look = again(&lab, 4);
+    assert_eq!(lab.items(look.run), BTreeSet::from(["duplicate_ours dispute_opened dl-1".into()]), "{look:?}");
+
+    // a row that misses its entry is told again by the next report; then two come that it could be
+    let row = "c1,dispute,,,-70,EUR,TIME,done,p1-1";
+    let fifth = day(&lab, 5, &[row]);
+    assert_eq!(fifth.found, 1, "{fifth:?}");
+    let late =
+        |name: &str| Told { parent: Some("p1-1".into()), ..told("dispute_opened", name, 70, start() + 4 * DAY + HOUR) };
+    tell(&lab, &[late("dp-a"), late("dp-b")]);
+    let file = statement(&lab, 6, &[row]);
+    let look = lab.again("bank", &file, ("2026-08-05", "2026-08-06"), start() + 20 * DAY);
+    let wanted = ["missing_theirs dispute_opened dp-b"].map(String::from);
+    let items = lab.items(look.run);
+    assert!(wanted.iter().all(|w| items.contains(w)) && !items.iter().any(|i| i.contains("dp-a")), "{items:?}");
+    assert_eq!(lab.number(SHARED), 0);
+    let open = "SELECT count(*) FROM postonce_discrepancies WHERE class = 'MISSING_OURS' AND state <> 'RESOLVED'";
+    assert_eq!(lab.number(open), 0, "the row has its entry now");
     lab.check();
 }

@@ -404,8 +404,8 @@ fn find_in(
         "SELECT id FROM postonce_report_lines WHERE report = ?1 AND id % 64 = 0 AND (kind, name) < (?2, ?3)
          ORDER BY report DESC, kind DESC, name DESC LIMIT 1",
     )?;
-    let mut from_there = conn
-        .prepare_cached("SELECT id, kind, name FROM postonce_report_lines WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
+    let mut from_there =
+        conn.prepare_cached("SELECT id, kind, name FROM postonce_report_lines WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
     let key = |at: usize| (sought[wanted[at]].kind, sought[wanted[at]].name);
     let mut at = 0;
     while at < wanted.len() {
@@ -467,4 +467,54 @@ pub fn row_is_settled(conn: &Connection, book: i64, line: i64) -> Result<bool> {
                AND s.rule IS NOT NULL WHERE l.id = ?2)",
         )?
         .query_row([book, line], |r| r.get(0))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(30))]
+        #[test]
+        fn each_name_is_found_in_the_newest_report_that_has_it_and_ended_after_its_time(
+            mut reports in proptest::collection::vec(proptest::collection::vec("[a-c]{1,6}", 0..700), 1..4),
+            mut sought in proptest::collection::vec(("[a-c]{1,6}", 0_i64..5), 0..60),
+        ) {
+            let conn = Connection::open_in_memory().unwrap();
+            conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
+            let mut id = 7;
+            for (at, names) in reports.iter_mut().enumerate() {
+                names.sort();
+                let (report, first) = (at as i64 + 1, id);
+                let sql = "INSERT INTO postonce_reports(id, book, source, name, origin, window_start, window_end, sha256, fetched_at, first_line)
+                           VALUES (?1, 1, 1, 'list', 'api', -1, ?1, randomblob(32), 0, ?2)";
+                conn.execute(sql, [report, first]).unwrap();
+                for name in names.iter() {
+                    let sql = "INSERT INTO postonce_report_lines(id, report, kind, name, place, line_ref, gross, tax, fee, net, currency, pending)
+                               VALUES (?1, ?2, 'payment', ?3, 1, 'r' || ?1, 5, 0, 0, 5, 'EUR', 0)";
+                    conn.execute(sql, params![id, report, name]).unwrap();
+                    id += 1;
+                }
+                conn.execute("UPDATE postonce_reports SET kept = kept + ?2 WHERE id = ?1", [report, names.len() as i64]).unwrap();
+                conn.execute("UPDATE postonce_reports SET rows = kept WHERE id = ?1", [report]).unwrap();
+            }
+            sought.sort();
+            let but = 2;
+            let wanted: Vec<Sought> =
+                sought.iter().map(|(name, since)| Sought { kind: "payment", name, since: *since }).collect();
+            let found = find_all(&conn, 1, but, &wanted).unwrap();
+            for ((name, since), found) in sought.iter().zip(&found) {
+                let newest = (1..=reports.len() as i64)
+                    .rev()
+                    .find(|report| *report != but && *since < *report && reports[*report as usize - 1].contains(name));
+                let sql = "SELECT report FROM postonce_report_lines WHERE id = ?1";
+                let found = found.as_ref().map(|line| {
+                    assert_eq!(&line.name, name);
+                    conn.query_row(sql, [line.id], |r| r.get::<_, i64>(0)).unwrap()
+                });
+                prop_assert_eq!(found, newest, "{} since {}", name, since);
+            }
+        }
+    }
 }
