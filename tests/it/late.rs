@@ -21,6 +21,9 @@ fn lab() -> Lab {
     let dispute = "[[movement]]\non = \"dispute\"\nkind = \"dispute_opened\"\nreference = \"/reference\"\namount = { minor = \"/amount\" }\ncurrency = \"/currency\"\n\n[report.statement]\n";
     let bank = crate::bank::BANK.replace("fee = \"fee\",", "fee = \"fee\", dispute = \"dispute_opened\",");
     let bank = bank.replace("type = \"/type\"\n", "type = \"/type\"\ntime = \"/at\"\n");
+    let bank = bank
+        .replace("\"part_of\"]", "\"part_of\", \"fee\"]")
+        .replace("gross = \"amount\"\n", "gross = \"amount\"\nfee = \"fee\"\n");
     let bank = bank.replace("[report.statement]\n", dispute);
     std::fs::write(recipes.join("birchbank.toml"), bank).unwrap();
     let text = format!(
@@ -60,19 +63,20 @@ fn told(kind: &str, reference: &str, amount: i64, at: i64) -> Told {
     }
 }
 
-/// A day's statement: eight payments that are there on both sides, and rows of one's own, without their time.
+/// A day's statement: eight payments that are there on both sides, and rows of one's own, without their time; a fee
+/// stands behind a bar.
 fn statement(lab: &Lab, day: i64, rows: &[&str]) -> PathBuf {
     let at = start() + (day - 1) * DAY + HOUR;
     let name = |n: i64| format!("p{day}-{n}");
     tell(lab, &(0..8).map(|n| told("payment", &name(n), 100 + n, at)).collect::<Vec<_>>());
     let time = postonce::clock::rfc3339(at);
-    let mut text = "row,kind,reference,order,amount,currency,time,status,part_of\n".to_owned();
+    let mut text = "row,kind,reference,order,amount,currency,time,status,part_of,fee\n".to_owned();
     for n in 0..8 {
-        text += &format!("r{day}-{n},payment,{},,{},EUR,{time},done,\n", name(n), 100 + n);
+        text += &format!("r{day}-{n},payment,{},,{},EUR,{time},done,,0\n", name(n), 100 + n);
     }
     for row in rows {
-        text += &row.replace("TIME", &time);
-        text.push('\n');
+        let (row, fee) = row.split_once('|').unwrap_or((row, "0"));
+        text += &format!("{},{fee}\n", row.replace("TIME", &time));
     }
     lab.file(&format!("{day}.csv"), &text)
 }
@@ -145,7 +149,7 @@ fn a_movement_that_comes_late_meets_the_line_of_an_earlier_report_whatever_leads
 fn lines_that_nobody_was_told_of_and_lines_that_a_person_ended_are_met_too() {
     let lab = lab();
     // kept and never compared; not yet succeeded; ended by a person
-    let kept = statement(&lab, 1, &["k1,payment,ch-k,,500,EUR,TIME,done,", "k2,payment,k-own,,510,EUR,TIME,done,"]);
+    let kept = statement(&lab, 1, &["k1,payment,ch-k,,500,EUR,TIME,done,", "k2,payment,k-own,,510,EUR,TIME,done,|30"]);
     lab.keep("bank", &kept, ("2026-08-01", "2026-08-01"), start() + 2 * DAY);
     let rows = ["b1,payment,ch-p,,600,EUR,TIME,pending,", "b2,payment,ch-e,,700,EUR,TIME,done,"];
     let second = day(&lab, 2, &rows);
@@ -174,6 +178,8 @@ fn lines_that_nobody_was_told_of_and_lines_that_a_person_ended_are_met_too() {
     // those of the first day's payments, which were only kept, are settled by it as well
     assert_eq!(lab.number("SELECT count(*) FROM postonce_settled"), 8 * 3 + 4);
     assert_eq!((lab.number(SHARED), lab.number(OPEN)), (0, 1));
+    let fee = "SELECT sum(amount) FROM postonce_journal WHERE kind = 'fee' AND parent = 'k-own'";
+    assert_eq!((look.posted, lab.number(fee)), (1, 30), "what the line says of a fee is posted: {look:?}");
     lab.check();
 }
 
