@@ -415,8 +415,34 @@ impl<E> Run<'_, E> {
         self.alone((Side::Ours, entry.item, entry.in_window), Bucket::DuplicateOurs, Some(line), Some(rule))
     }
 
+    /// A row that met its entry otherwise than by name is that entry's for ever, also where one of its name came since.
+    /// False: there is none, or it has another line.
+    fn by_what_it_settled(&mut self, line: &Theirs) -> Result<bool, E> {
+        match (self.around.met)(&line.line_ref)? {
+            Some(entry) if !self.entries.contains(entry.item) => {
+                self.pair(line, &entry, Rule::LineRef)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Lines and entries of one key.
     fn group(&mut self, mut lines: Vec<Theirs>, mut entries: Vec<Ours>) -> Result<(), E> {
+        let first_line = (lines[0].item, lines[0].in_window);
+        let mut at = 0;
+        while at < lines.len() {
+            if self.by_what_it_settled(&lines[at])? {
+                lines.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        entries.retain(|entry| !self.entries.contains(entry.item));
+        if entries.is_empty() {
+            self.lone_lines.extend(lines);
+            return Ok(());
+        }
         if let ([line], [entry]) = (lines.as_slice(), entries.as_slice())
             && (entry.settled_by.is_none() || met_before(line, entry))
         {
@@ -424,7 +450,8 @@ impl<E> Run<'_, E> {
         }
         lines.sort_by_key(|l| l.item);
         entries.sort_by_key(|e| e.item);
-        let (first_line, first_entry) = ((lines[0].item, lines[0].in_window), (entries[0].item, entries[0].in_window));
+        let first_line = lines.first().map_or(first_line, |line| (line.item, line.in_window));
+        let first_entry = (entries[0].item, entries[0].in_window);
         // what met before meets again; then what is equal; then what is left, in order
         let free = |_: &Theirs, e: &Ours| e.settled_by.is_none();
         let equal = |l: &Theirs, e: &Ours| free(l, e) && matches!(verdict(l, e), Bucket::Matched | Bucket::FeeDiffers);
@@ -467,7 +494,7 @@ impl<E> Run<'_, E> {
         }
         let mut still = Vec::new();
         for line in lines {
-            if !self.by_name(&line, &names)? {
+            if !self.by_what_it_settled(&line)? && !self.by_name(&line, &names)? {
                 still.push(line);
             }
         }
@@ -535,15 +562,9 @@ impl<E> Run<'_, E> {
         Ok(false)
     }
 
-    /// A line without a movement's name: by what it settled before, by the movement it belongs to, by the merchant's
-    /// order, the last two with the same amount and free on both sides. False: it has none.
+    /// A line without a movement's name: by the movement it belongs to, or by the merchant's order, with the same amount
+    /// and free on both sides. False: it has none.
     fn by_relation(&mut self, line: &Theirs, by_parent: &HashMap<(&str, &str), Vec<&Ours>>) -> Result<bool, E> {
-        if let Some(entry) = (self.around.met)(&line.line_ref)?
-            && !self.entries.contains(entry.item)
-        {
-            self.pair(line, &entry, Rule::LineRef)?;
-            return Ok(true);
-        }
         let fits = |run: &Self, entry: &Ours| {
             let free = !run.entries.contains(entry.item) && entry.settled_by.is_none();
             free && entry.kind == line.kind && verdict(line, entry) == Bucket::Matched

@@ -196,6 +196,18 @@ fn a_line_of_an_earlier_report_has_one_entry_for_ever_and_a_row_that_comes_again
     let look = again(&lab, 4);
     assert_eq!(lab.items(look.run), BTreeSet::from(["duplicate_ours dispute_opened dl-1".into()]), "{look:?}");
 
+    // also where a later report has the row again: it stays the line of what it met first
+    let file = statement(&lab, 3, &["a1,dispute,dl-1,,-900,EUR,TIME,done,p1-0"]);
+    let look = lab.again("bank", &file, ("2026-08-01", "2026-08-03"), start() + 20 * DAY);
+    let items = lab.items(look.run);
+    assert!(items.contains("duplicate_ours dispute_opened dl-1"), "{items:?}");
+    assert_eq!(
+        lab.number(
+            "SELECT count(*) FROM postonce_settled s JOIN postonce_journal j ON j.id = s.entry WHERE j.ref = 'dl-1'"
+        ),
+        0
+    );
+
     // a row that misses its entry is told again by the next report; then two come that it could be
     let row = "c1,dispute,,,-70,EUR,TIME,done,p1-1";
     let fifth = day(&lab, 5, &[row]);

@@ -15,6 +15,7 @@ use crate::store::{Book, beside, claims};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -272,8 +273,9 @@ pub struct Feed<'a> {
     scope: &'a Scope<'a>,
     kinds: Words,
     extras: Extras,
-    /// Some entries met their line otherwise than by name.
-    others: bool,
+    /// The rows that met their entry otherwise than by name, as hashes: every line is asked about, and hardly any is one.
+    others: HashSet<u64>,
+    hashes: RandomState,
     /// The book of the tenant's operations, if it has any.
     operations: Option<i64>,
     /// Lines of earlier reports that still lack an entry, by their row. A report that has the row again speaks for
@@ -284,9 +286,13 @@ pub struct Feed<'a> {
 impl<'a> Feed<'a> {
     /// For lookups beyond both streams, `conn` is asked.
     pub fn new(conn: &'a Connection, scope: &'a Scope<'a>) -> Result<Feed<'a>> {
-        let others = conn
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_settled WHERE book = ?1 AND rule IS NOT NULL)")?
-            .query_row([scope.of.book], |r| r.get(0))?;
+        let (hashes, mut others) = (RandomState::new(), HashSet::new());
+        let mut rows =
+            conn.prepare_cached("SELECT line_ref FROM postonce_settled WHERE book = ?1 AND rule IS NOT NULL")?;
+        let mut rows = rows.query([scope.of.book])?;
+        while let Some(row) = rows.next()? {
+            others.insert(hashes.hash_one(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?));
+        }
         let operations = match super::book(conn, scope.of.book)? {
             Some(book) => super::book_id(conn, &Book::of_operations(&book))?,
             None => None,
@@ -294,7 +300,7 @@ impl<'a> Feed<'a> {
         let extras = Extras::of(conn, scope.of.book)?;
         let open = reports::open(conn, scope.of.book)?.into_iter().map(|line| (line.line_ref.clone(), line));
         let open = RefCell::new(open.collect());
-        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, operations, open })
+        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, hashes, operations, open })
     }
 
     fn ours(&self, record: &Record) -> Option<Ours> {
@@ -354,7 +360,7 @@ impl<'a> Feed<'a> {
 
     /// The entry that this very line settled, where they did not meet by name.
     fn met(&self, line_ref: &str) -> Result<Option<Ours>> {
-        if !self.others {
+        if self.others.is_empty() || !self.others.contains(&self.hashes.hash_one(line_ref)) {
             return Ok(None);
         }
         let entry: Option<i64> = self
