@@ -179,6 +179,9 @@ pub struct Scored {
 /// Looks up one item by kind and one of its names (reference or alias), among those of all times.
 pub type Lookup<'a, T, E> = &'a mut dyn FnMut(&str, &str) -> Result<Option<T>, E>;
 
+/// Looks up a line for each of many entries at once: one walk for all of them.
+pub type LookupAll<'a, E> = &'a mut dyn FnMut(&[&Ours]) -> Result<Vec<Option<Theirs>>, E>;
+
 /// What lies beyond the two streams, and who is told.
 pub struct Around<'a, E> {
     /// An entry of any time.
@@ -192,7 +195,7 @@ pub struct Around<'a, E> {
     /// A line by its number: the one that settled an entry.
     pub line: &'a mut dyn FnMut(i64) -> Result<Option<Theirs>, E>,
     /// For each of these entries a line of any report by one of its names.
-    pub theirs: &'a mut dyn FnMut(&[&Ours]) -> Result<Vec<Option<Theirs>>, E>,
+    pub theirs: LookupAll<'a, E>,
     /// Whether an entry is younger than the grace of its kind and report.
     pub in_grace: &'a dyn Fn(&Ours) -> bool,
     /// Gets every item of the window once.

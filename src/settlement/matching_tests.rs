@@ -218,11 +218,8 @@ fn a_row_that_settled_an_entry_otherwise_than_by_name_stays_its_own_when_one_of_
     let mut first = entry(1, "dispute_opened", "PP-D-1", 100);
     (first.settled_by, first.settled_ref) = (Some(4), Some("row".into()));
     let second = entry(2, "dispute_opened", "d", 100);
-    let wanted = vec![
-        (Side::Theirs, 9, Bucket::Matched),
-        (Side::Ours, 1, Bucket::Matched),
-        (Side::Ours, 2, Bucket::DuplicateOurs),
-    ];
+    let wanted =
+        [(Side::Theirs, 9, Bucket::Matched), (Side::Ours, 1, Bucket::Matched), (Side::Ours, 2, Bucket::DuplicateOurs)];
     for in_window in [true, false] {
         first.in_window = in_window;
         let scored = run(std::slice::from_ref(&t), &[first.clone(), second.clone()]);
