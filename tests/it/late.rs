@@ -225,3 +225,22 @@ fn a_line_of_an_earlier_report_has_one_entry_for_ever_and_a_row_that_comes_again
     assert_eq!(lab.number(open), 0, "the row has its entry now");
     lab.check();
 }
+
+#[test]
+fn a_report_that_looked_like_another_accounts_settles_nothing_later() {
+    let lab = lab();
+    let names = |n: i64| format!("x{n},payment,x-{n},,{},EUR,TIME,done,", 500 + n);
+    let rows: Vec<String> = (0..8).map(names).collect();
+    let time = postonce::clock::rfc3339(start() + HOUR);
+    let head = "row,kind,reference,order,amount,currency,time,status,part_of,fee\n".to_owned();
+    let foreign = rows.iter().fold(head, |text, row| text + &row.replace("TIME", &time) + ",0\n");
+    let foreign = lab.file("foreign.csv", &foreign);
+    tell(&lab, &(0..8).map(|n| told("payment", &format!("p1-{n}"), 100 + n, start() + HOUR)).collect::<Vec<_>>());
+    let first = lab.run("bank", &foreign, ("2026-08-01", "2026-08-01"), start() + 2 * DAY);
+    assert_eq!(first.state, "INVALID", "{first:?}");
+    day(&lab, 1, &[]);
+    tell(&lab, &[told("payment", "x-3", 503, start() + HOUR)]);
+    let look = again(&lab, 5);
+    assert_eq!(lab.items(look.run), BTreeSet::from(["missing_theirs payment x-3".into()]), "{look:?}");
+    lab.check();
+}

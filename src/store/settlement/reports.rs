@@ -365,6 +365,12 @@ pub struct Sought<'a> {
     pub since: Millis,
 }
 
+/// A report (`p`, of book ?1) that was judged INVALID and by no run since believed is no evidence: it may be of another
+/// account. One that was only kept is.
+const BELIEVED: &str =
+    "p.id NOT IN (SELECT report FROM postonce_runs WHERE book = ?1 AND state = 'INVALID' AND report IS NOT NULL
+    EXCEPT SELECT report FROM postonce_runs WHERE book = ?1 AND state = 'COMPLETED')";
+
 /// Rows that are stepped over before seeking is cheaper: more than lie between two indexed ones.
 const NEAR: usize = 192;
 
@@ -373,10 +379,10 @@ const NEAR: usize = 192;
 pub fn find_all(conn: &Connection, book: i64, but: i64, sought: &[Sought]) -> Result<Vec<Option<StoredLine>>> {
     let mut found = vec![None; sought.len()];
     let Some(since) = sought.iter().map(|s| s.since).min() else { return Ok(found) };
-    let mut statement = conn.prepare_cached(
-        "SELECT id, name, rows, window_start, window_end, first_line FROM postonce_reports
-         WHERE book = ?1 AND rows > 0 AND id <> ?2 AND window_end > ?3 ORDER BY id DESC",
-    )?;
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT id, name, rows, window_start, window_end, first_line FROM postonce_reports p
+         WHERE book = ?1 AND rows > 0 AND id <> ?2 AND window_end > ?3 AND {BELIEVED} ORDER BY id DESC"
+    ))?;
     let reports: Vec<Report> =
         statement.query_map(params![book, but, since], report)?.collect::<rusqlite::Result<_>>()?;
     let mut left: Vec<usize> = (0..sought.len()).collect();
@@ -438,10 +444,10 @@ fn find_in(
 pub fn any_untold(conn: &Connection, book: i64, but: i64, since: Millis) -> Result<bool> {
     Ok(conn
         .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM postonce_reports p WHERE p.book = ?1 AND p.rows > 0 AND p.id <> ?2 AND p.window_end > ?3
-                 AND p.id NOT IN (SELECT r.report FROM postonce_runs r WHERE r.book = ?1 AND r.state = 'COMPLETED'))
+            &format!("SELECT EXISTS (SELECT 1 FROM postonce_reports p WHERE p.book = ?1 AND p.rows > 0 AND p.id <> ?2 AND p.window_end > ?3
+                 AND {BELIEVED} AND p.id NOT IN (SELECT r.report FROM postonce_runs r WHERE r.book = ?1 AND r.state = 'COMPLETED'))
                OR EXISTS (SELECT 1 FROM postonce_runs r JOIN postonce_run_counts c ON c.run = r.id AND c.side = 'T'
-                 WHERE r.book = ?1 AND r.state = 'COMPLETED' AND r.window_end > ?3 AND c.bucket IN ('pending_theirs', 'not_ours'))",
+                 WHERE r.book = ?1 AND r.state = 'COMPLETED' AND r.window_end > ?3 AND c.bucket IN ('pending_theirs', 'not_ours'))"),
         )?
         .query_row(params![book, but, since], |r| r.get(0))?)
 }
