@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 /// An engine in a folder of its own.
 pub struct Inside {
+    /// The engine, started or not. Stops before its folder is gone.
+    pub engine: Engine,
     /// Its folder; gone with it.
     pub folder: Folder,
-    /// The engine, started or not.
-    pub engine: Engine,
 }
 
 impl Inside {
@@ -206,26 +206,49 @@ fn an_effect_that_fails_or_panics_undoes_everything_and_hurts_nobody_else() {
 }
 
 #[test]
-fn an_effect_that_sleeps_without_sql_is_undone_afterwards_and_all_others_go_on() {
-    let sleepy: Effect = Arc::new(|tx, now| {
+fn an_effect_that_takes_its_time_without_sql_is_undone_afterwards_and_all_others_go_on() {
+    let slow: Effect = Arc::new(|tx, now| {
         tx.conn.execute_batch("CREATE TABLE IF NOT EXISTS app(x); INSERT INTO app VALUES (1)")?;
-        if now.won.event.id.as_deref() == Some("evt_sleeps") {
-            std::thread::sleep(Duration::from_millis(400));
+        if now.won.event.id.as_deref() == Some("evt_slow") {
+            let until = Instant::now() + Duration::from_millis(400);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
         }
         Ok(())
     });
-    let inside = Inside::start(Some(sleepy));
-    let (sleeps, _) = inside.receive(&stripe::charge("evt_sleeps", "pi_sleeps", 100));
+    let inside = Inside::start(Some(slow));
+    let (slow, _) = inside.receive(&stripe::charge("evt_slow", "pi_slow", 100));
     for n in 0..30 {
         inside.receive(&stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100));
     }
-    let others = format!("SELECT count(*) FROM postonce_raw_events WHERE state = 'DONE' AND id <> {sleeps}");
+    let others = format!("SELECT count(*) FROM postonce_raw_events WHERE state = 'DONE' AND id <> {slow}");
     eventually("all others are posted", || (inside.count(&others) == 30).then_some(()));
     let told = format!(
-        "SELECT count(*) FROM postonce_raw_events WHERE id = {sleeps} AND state = 'RECEIVED' AND attempts > 0 AND reason LIKE '%longer than its budget%'"
+        "SELECT count(*) FROM postonce_raw_events WHERE id = {slow} AND state = 'RECEIVED' AND attempts > 0 AND reason LIKE '%longer than its budget%'"
     );
     eventually("it says why", || (inside.count(&told) == 1).then_some(()));
     assert_eq!(inside.count("SELECT count(*) FROM postonce_journal"), 30);
     assert_eq!(inside.count("SELECT count(*) FROM app"), 30, "what it wrote is undone with it");
     inside.check();
+}
+
+#[test]
+fn an_engine_that_is_opened_and_stopped_again_and_again_leaves_no_file_and_no_thread_behind() {
+    let listed = |of: &str| -> Vec<std::path::PathBuf> {
+        let all = std::fs::read_dir(of).unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+        all.filter_map(|path| std::fs::read_link(&path).ok().or(Some(path))).collect()
+    };
+    let round = |n: i64| {
+        let inside = Inside::start(None);
+        inside.receive(&stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100));
+        eventually("it is posted", || (inside.count("SELECT count(*) FROM postonce_journal") == 1).then_some(()));
+        inside.check();
+    };
+    (0..3).for_each(round);
+    let (files, threads) = (listed("/proc/self/fd").len(), listed("/proc/self/task").len());
+    (0..12).for_each(round);
+    eventually("no more threads than before", || (listed("/proc/self/task").len() <= threads).then_some(()));
+    let now = listed("/proc/self/fd");
+    assert!(now.len() <= files, "{files} files before, now {}: {now:#?}", now.len());
 }

@@ -128,11 +128,12 @@ fn envelope(id: &str, kind: &str, object: &str, live: bool) -> String {
 
 /// One process's life on the file, and what is known of the world outside.
 struct World {
+    /// Stops before its folder is gone: a file that is deleted under it is kept open for ever.
+    engine: Option<Engine>,
     folder: Folder,
     loaded: Loaded,
     disk: &'static Disk,
     base: Image,
-    engine: Option<Engine>,
     lives: usize,
     /// Handed over; acknowledged or not we know later.
     open: Vec<(Says, std::sync::mpsc::Receiver<postonce::error::Result<i64>>)>,
