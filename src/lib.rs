@@ -72,6 +72,7 @@ pub mod event;
 pub mod fault;
 pub mod money;
 pub mod retry;
+mod toml_file;
 // 2. providers
 pub mod providers;
 pub mod pull;
