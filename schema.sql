@@ -178,14 +178,15 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
   PRIMARY KEY (journal, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TRIGGER postonce_journal_gapless BEFORE INSERT ON postonce_journal BEGIN SELECT
-  CASE WHEN NEW.id IS NOT (SELECT ifnull(max(id), 0) + 1 FROM postonce_journal) THEN RAISE(FAIL, 'journal ids have no gaps')
-       WHEN NEW.reverses IS NOT NULL AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.reverses AND reverses IS NULL)
-         THEN RAISE(FAIL, 'a reversal takes back an entry that is there and is none itself') END; END;
 CREATE TRIGGER postonce_journal_fixed BEFORE UPDATE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_journal_kept BEFORE DELETE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
+-- An entry is looked at with its postings: it has one or cannot commit, and each trigger's run costs as much as an index.
 CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN SELECT
   CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(FAIL, 'this entry is closed')
+       WHEN NEW.journal <> 1 AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.journal - 1) THEN RAISE(FAIL, 'journal ids have no gaps')
+       WHEN (SELECT reverses FROM postonce_journal WHERE id = NEW.journal) IS NOT NULL AND NOT EXISTS
+         (SELECT 1 FROM postonce_journal j JOIN postonce_journal r ON r.id = j.reverses WHERE j.id = NEW.journal AND r.id < j.id AND r.reverses IS NULL)
+         THEN RAISE(FAIL, 'a reversal takes back an entry that is there and is none itself')
        WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
          THEN RAISE(FAIL, 'postings are numbered without gaps')
        WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
@@ -197,12 +198,13 @@ CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;
 CREATE TRIGGER postonce_postings_fixed BEFORE UPDATE ON postonce_postings BEGIN SELECT RAISE(ABORT, 'postings are never changed'); END;
 CREATE TRIGGER postonce_postings_kept BEFORE DELETE ON postonce_postings BEGIN SELECT RAISE(ABORT, 'postings are never changed'); END;
-CREATE TRIGGER postonce_accounts_guard BEFORE UPDATE ON postonce_accounts WHEN NOT EXISTS (
-  SELECT 1 FROM postonce_postings p WHERE p.journal = NEW.last / 16 AND p.seq = NEW.last % 16 AND NEW.last > OLD.last
-    AND (NEW.id, NEW.book, NEW.code, NEW.holder, NEW.currency, NEW.class) IS (OLD.id, OLD.book, OLD.code, OLD.holder, OLD.currency, OLD.class)
+CREATE TRIGGER postonce_accounts_guard BEFORE UPDATE OF debits, credits, last ON postonce_accounts WHEN NEW.last <= OLD.last OR NOT EXISTS (
+  SELECT 1 FROM postonce_postings p WHERE p.journal = NEW.last / 16 AND p.seq = NEW.last % 16
     AND ((p.debit = OLD.id AND NEW.debits = OLD.debits + p.amount AND NEW.credits = OLD.credits)
       OR (p.credit = OLD.id AND NEW.credits = OLD.credits + p.amount AND NEW.debits = OLD.debits)))
   BEGIN SELECT RAISE(ROLLBACK, 'a balance moves only with a new posting'); END;
+CREATE TRIGGER postonce_accounts_fixed BEFORE UPDATE OF id, rowid, oid, _rowid_, book, code, holder, currency, class ON postonce_accounts
+  BEGIN SELECT RAISE(ROLLBACK, 'whose account it is never changes'); END;
 CREATE TRIGGER postonce_accounts_open BEFORE INSERT ON postonce_accounts WHEN NEW.debits <> 0 OR NEW.credits <> 0 OR NEW.last <> 0
   BEGIN SELECT RAISE(ABORT, 'accounts open at zero'); END;
 CREATE TRIGGER postonce_accounts_kept BEFORE DELETE ON postonce_accounts BEGIN SELECT RAISE(ABORT, 'accounts are kept'); END;

@@ -387,9 +387,6 @@ pub(crate) struct Bench {
     /// Seconds for each figure.
     #[arg(long, default_value_t = 5)]
     pub seconds: u64,
-    /// Begin with so many events in the file.
-    #[arg(long, default_value_t = 0)]
-    pub full: u64,
     /// A short run that shows that it works.
     #[arg(long)]
     pub quick: bool,
@@ -412,7 +409,7 @@ pub(crate) struct Bench {
     #[arg(long, requires = "file")]
     pub busy: bool,
     /// Load this server instead, in a process of its own: a source with the rules of Stripe, and loopback only.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["full", "only", "file"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["only", "file"])]
     pub url: Option<String>,
     /// The secret of that source, as env:VAR or file:PATH.
     #[arg(long, value_name = "SECRET", requires = "url")]

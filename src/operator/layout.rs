@@ -96,10 +96,16 @@ pub(super) fn page(ask: &Ask, title: &str, nav: &str, what: &str, content: Marku
     super::answer::html(200, document(Some(&ask.who), sheet))
 }
 
+/// An error's words as a sentence.
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or(String::new(), |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
 /// A failure, told to a person.
 pub(super) fn failure(failure: &Failure, who: Option<&Who>) -> Markup {
     let content = html! {
-        p.answer { (failure.detail) "." }
+        p.answer { (sentence(&failure.detail)) }
         @if let Some(hint) = &failure.hint { p { strong { "Try: " } (hint) } }
         p { a href="/" { "Back to Today" } }
     };
@@ -242,7 +248,7 @@ pub(super) fn table(caption: &str, columns: &[&str], rows: Vec<Vec<Markup>>) -> 
                     @for row in rows {
                         tr role="row" {
                             @for (at, cell) in row.into_iter().enumerate() {
-                                @if at == 0 { th scope="row" role="rowheader" class=[number(at)] { (cell) } }
+                                @if at == 0 { th scope="row" role="rowheader" data-name=(name(at)) class=[number(at)] { (cell) } }
                                 @else { td role="cell" data-name=(name(at)) class=[number(at)] { div { (cell) } } }
                             }
                         }
@@ -268,7 +274,7 @@ pub(super) fn pager_to(ask: &Ask, next: Option<String>, looked_back_to: Option<M
     html! {
         @if next.is_some() || !ask.typed("cursor").is_empty() {
             nav.pager aria-label="More of this list" {
-                @if !ask.typed("cursor").is_empty() { a href=(without_cursor(ask)) { "To the begin" } }
+                @if !ask.typed("cursor").is_empty() { a href=(without_cursor(ask)) { "To the beginning" } }
                 @if let Some(at) = looked_back_to {
                     span { "Looked back to " (instant(at)) "." }
                 }

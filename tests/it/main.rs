@@ -30,6 +30,7 @@ mod plans;
 mod power;
 mod providers;
 mod scenarios;
+mod schema;
 mod settled_apis;
 mod settlement;
 mod spine;

@@ -219,9 +219,6 @@ impl Run<'_> {
         let mut first = self.first(&server)?;
         let busy = self.args.busy.then(|| busy::Busy::start(&server, &self.dir));
         let before = self.size(&server);
-        if self.args.full > 0 {
-            first = self.fill(&server)?;
-        }
         let done = || {
             server.engine().shared().counts.ended[State::ALL.iter().position(|s| *s == State::Done).unwrap_or(0)]
                 .load(Relaxed)
@@ -260,22 +257,6 @@ impl Run<'_> {
         );
         self.say("memory", json!({ "peak_mib": peak_mib() }), Some("with the load generator"));
         Ok(())
-    }
-
-    /// Fills the file with events through the same path, as fast as it goes.
-    fn fill(&self, server: &Server) -> Result<u64> {
-        let mut next = 0;
-        let began = Instant::now();
-        while next < self.args.full {
-            let offer = Offer { time: Duration::from_secs(10), first: next, ..self.base(server.public_addr()) };
-            next = load::run(&offer)?.next;
-            eprintln!("filling: {next} of {} in {} s", self.args.full, began.elapsed().as_secs());
-        }
-        let shared = server.engine().shared();
-        while shared.store.read(raw::next_due)?.is_some() {
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        Ok(next)
     }
 
     /// Where the numbers of new events begin: after those that the file holds.

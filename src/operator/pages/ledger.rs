@@ -48,7 +48,7 @@ pub(super) fn rows(caption: &str, entries: &[EntryLine]) -> Markup {
         .iter()
         .map(|entry| {
             vec![
-                entry_link(entry.id),
+                html! { a href={ "/ledger/entries/" (entry.id) } { (entry.id) } },
                 html! { (entry.kind) @if entry.mode == "test" { " (test)" } @if entry.reverses.is_some() { " (takes one back)" } },
                 code(&entry.reference),
                 html! { @if let Some(account) = &entry.account { (customer_link(account)) } },

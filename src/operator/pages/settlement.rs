@@ -225,7 +225,7 @@ pub(in crate::operator) fn run(ask: &Ask) -> Outcome {
             dt { "Report" } dd { (run.provider) " " (run.report_name) ", " (run.tenant) @if run.mode == "test" { " (test)" } }
             dt { "Window" } dd { (crate::operator::layout::instant_of(&run.window_start)) " to " (crate::operator::layout::instant_of(&run.window_end)) @if run.again { ", and everything that was open" } }
             dt { "Made" } dd { (crate::operator::layout::instant_of(&run.started_at)) }
-            @if let (Some(lines), Some(ours)) = (run.lines, run.ours) { dt { "Compared" } dd { (number(lines)) " lines, " (number(ours)) " entries of ours" } }
+            @if let (Some(lines), Some(ours)) = (run.lines, run.ours) { dt { "Compared" } dd { (number(lines)) @if lines == 1 { " line, " } @else { " lines, " } (number(ours)) @if ours == 1 { " entry of ours" } @else { " entries of ours" } } }
             @if run.repaired > 0 { dt { "Fetched" } dd { (number(run.repaired)) " were missing here, and were sent through the same path" } }
             @if run.posted > 0 { dt { "Posted" } dd { (number(run.posted)) " that no webhook announces" } }
             @for (currency, apart) in run.control_diff.as_object().into_iter().flatten() {
@@ -294,7 +294,7 @@ pub(in crate::operator) fn one(ask: &Ask) -> Outcome {
     let title = format!("Discrepancy {}", row.id);
     let content = html! {
         p.answer { strong { (difference(&row)) } ": " (row.kind) ", " (class(&row.class)) "." }
-        p { (state(&row.state)) @if let Some(at) = row.resolved_at { " " (since(at)) } " Opened " (instant(row.opened_at)) ", " (since(row.opened_at)) ", seen by " (row.seen) @if row.seen == 1 { " run" } @else { " runs" } @if let Some(assignee) = &row.assignee { ", assigned to " (assignee) } "." }
+        p { (state(&row.state)) @if let Some(at) = row.resolved_at { " " (since(at)) "." } " Opened " (instant(row.opened_at)) ", " (since(row.opened_at)) ", seen by " (row.seen) @if row.seen == 1 { " run" } @else { " runs" } @if let Some(assignee) = &row.assignee { ", assigned to " (assignee) } "." }
         (table("Both sides", &["", "Ours", "Theirs"], sides))
         @if let Some(line) = &line {
             p.soft { "Their line: gross " (money_text(line.gross, &line.currency)) ", fee " (money_text(line.fee, &line.currency)) ", net " (money_text(line.net, &line.currency)) @if let Some(payout) = &line.payout { ", in payout " (code(payout)) } "." }
