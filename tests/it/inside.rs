@@ -204,3 +204,28 @@ fn an_effect_that_fails_or_panics_undoes_everything_and_hurts_nobody_else() {
     assert_eq!(inside.count("SELECT count(*) FROM app"), 2);
     inside.check();
 }
+
+#[test]
+fn an_effect_that_sleeps_without_sql_is_undone_afterwards_and_all_others_go_on() {
+    let sleepy: Effect = Arc::new(|tx, now| {
+        tx.conn.execute_batch("CREATE TABLE IF NOT EXISTS app(x); INSERT INTO app VALUES (1)")?;
+        if now.won.event.id.as_deref() == Some("evt_sleeps") {
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        Ok(())
+    });
+    let inside = Inside::start(Some(sleepy));
+    let (sleeps, _) = inside.receive(&stripe::charge("evt_sleeps", "pi_sleeps", 100));
+    for n in 0..30 {
+        inside.receive(&stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100));
+    }
+    let others = format!("SELECT count(*) FROM postonce_raw_events WHERE state = 'DONE' AND id <> {sleeps}");
+    eventually("all others are posted", || (inside.count(&others) == 30).then_some(()));
+    let told = format!(
+        "SELECT count(*) FROM postonce_raw_events WHERE id = {sleeps} AND state = 'RECEIVED' AND attempts > 0 AND reason LIKE '%longer than its budget%'"
+    );
+    eventually("it says why", || (inside.count(&told) == 1).then_some(()));
+    assert_eq!(inside.count("SELECT count(*) FROM postonce_journal"), 30);
+    assert_eq!(inside.count("SELECT count(*) FROM app"), 30, "what it wrote is undone with it");
+    inside.check();
+}

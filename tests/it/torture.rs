@@ -11,8 +11,8 @@ fn torture(folder: &Folder, args: &[&str]) -> (i32, String) {
 #[test]
 fn a_day_of_events_survives_kills_and_duplicates() {
     let folder = Folder::new();
-    let events = std::env::var("POSTONCE_TORTURE_EVENTS").unwrap_or("300".into());
-    let kills = std::env::var("POSTONCE_TORTURE_KILLS").unwrap_or("6".into());
+    let events = std::env::var("POSTONCE_TORTURE_EVENTS").unwrap_or("1000".into());
+    let kills = std::env::var("POSTONCE_TORTURE_KILLS").unwrap_or("100".into());
     let seed = std::env::var("POSTONCE_SEED").unwrap_or_else(|_| (rand::random::<u32>()).to_string());
     let (code, text) = torture(&folder, &["--events", &events, "--kills", &kills, "--seed", &seed]);
     assert_eq!(code, 0, "POSTONCE_SEED={seed}: {text}");
