@@ -22,7 +22,13 @@ pub(super) fn run(args: &Database) -> Done {
     }
     if offences.is_empty() && !args.json {
         let entries = ledger::count(&conn)?;
-        output::line(&mut out, &format!("clean: {entries} entries, every balance and every key as promised"))?;
+        output::line(
+            &mut out,
+            &format!(
+                "clean: {}, every balance and every key as promised",
+                output::counted(entries, "entry", "entries")
+            ),
+        )?;
     }
     Ok(if offences.is_empty() { Outcome::Fine } else { Outcome::Found })
 }

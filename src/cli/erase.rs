@@ -49,9 +49,15 @@ pub(super) fn run(args: &Erase) -> Done {
         output::json_line(&mut out, &report)?;
     } else {
         let verb = if args.yes { "emptied" } else { "would be emptied; --yes does it" };
-        output::line(&mut out, &format!("{bodies} deliveries mention it: {verb}"))?;
+        output::line(
+            &mut out,
+            &format!("{}: {verb}", output::counted(bodies as i64, "delivery mentions it", "deliveries mention it")),
+        )?;
         if args.yes {
-            output::line(&mut out, &format!("{entities} objects lost the name"))?;
+            output::line(
+                &mut out,
+                &format!("{} lost the name", output::counted(entities as i64, "object", "objects")),
+            )?;
         }
         output::line(
             &mut out,

@@ -53,6 +53,11 @@ pub(super) fn version() -> Done {
     Ok(Outcome::Fine)
 }
 
+/// A number with its noun.
+pub(super) fn counted(n: i64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
+}
+
 /// An amount of minor units with the decimals of its currency.
 pub(super) fn money(minor: i64, currency: &str) -> String {
     match crate::money::Currency::parse(currency) {

@@ -174,7 +174,8 @@ pub(super) fn tell(settled: &Settled, json: bool) -> Done {
         if let Some(reason) = &settled.reason {
             output::line(&mut out, &format!("  {reason}"))?;
         } else {
-            let head = format!("  {} lines, {} entries of ours", settled.lines, settled.ours);
+            let lines = output::counted(settled.lines, "line", "lines");
+            let head = format!("  {lines}, {} of ours", output::counted(settled.ours, "entry", "entries"));
             output::line(&mut out, &head)?;
             for (bucket, count) in &settled.buckets {
                 output::line(&mut out, &format!("  {bucket:<18} {count:>9}"))?;
@@ -222,7 +223,10 @@ fn import_file(args: &ReconcileFile) -> Done {
     if args.configured.json {
         output::json_line(&mut std::io::stdout().lock(), &serde_json::json!({ "report": report, "lines": lines }))?;
     } else {
-        println!("report {report}: {lines} lines kept; the same file again changes nothing");
+        println!(
+            "report {report}: {} kept; the same file again changes nothing",
+            output::counted(lines, "line", "lines")
+        );
     }
     Ok(Outcome::Fine)
 }

@@ -48,6 +48,6 @@ pub(super) fn sweep(args: &Database) -> Done {
     // Beside a running server this would take claims from its own workers: only for a file that nobody serves.
     let _lock = store::Lock::take(&args.database)?;
     let released = store::write_beside(&args.database, |tx| raw::release_all(tx, 0))?;
-    println!("{released} events will be taken up at the next start");
+    println!("{} will be taken up at the next start", super::output::counted(released as i64, "event", "events"));
     Ok(Outcome::Fine)
 }

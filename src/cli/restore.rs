@@ -20,7 +20,13 @@ pub(super) fn run(args: &Restore) -> Done {
     }
     let mut out = std::io::stdout().lock();
     let waiting = report.waiting.max(released as i64);
-    output::line(&mut out, &format!("{waiting} events were not applied yet; the server takes them up when it starts"))?;
+    output::line(
+        &mut out,
+        &format!(
+            "{} not applied yet; the server takes them up when it starts",
+            output::counted(waiting, "event was", "events were")
+        ),
+    )?;
     if let Some(newest) = report.newest_at {
         let hours = (clock::wall() - newest) / 3_600_000;
         let since = clock::rfc3339(newest);
