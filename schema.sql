@@ -520,6 +520,9 @@ CREATE TABLE postonce_discrepancies(         -- inserted and updated by reconcil
 ) STRICT;
 CREATE UNIQUE INDEX postonce_discrepancies_once ON postonce_discrepancies(book, class, kind, reference) WHERE state <> 'RESOLVED';
 CREATE INDEX postonce_discrepancies_open ON postonce_discrepancies(id) WHERE state <> 'RESOLVED';
+-- lines that still lack their entry, however old: what was fetched, or came by itself, is over
+CREATE INDEX postonce_discrepancies_lines ON postonce_discrepancies(book, line) WHERE (class = 'MISSING_OURS' OR class = 'PARKED_OURS')
+  AND resolution IS NOT 'AUTO_FETCHED' AND resolution IS NOT 'AUTO_LATE_MATCH' AND resolution IS NOT 'DUPLICATE_OF';
 CREATE INDEX postonce_discrepancies_by_time ON postonce_discrepancies(opened_at, first_run, class); -- the trend reads nothing else
 CREATE INDEX postonce_discrepancies_by_end ON postonce_discrepancies(resolved_at) WHERE resolved_at IS NOT NULL;
 CREATE TRIGGER postonce_discrepancies_end BEFORE UPDATE ON postonce_discrepancies WHEN OLD.state = 'RESOLVED'

@@ -179,6 +179,9 @@ pub struct Scored {
 /// Looks up one item by kind and one of its names (reference or alias), among those of all times.
 pub type Lookup<'a, T, E> = &'a mut dyn FnMut(&str, &str) -> Result<Option<T>, E>;
 
+/// Looks up a line for each of many entries at once: one walk for all of them.
+pub type LookupAll<'a, E> = &'a mut dyn FnMut(&[&Ours]) -> Result<Vec<Option<Theirs>>, E>;
+
 /// What lies beyond the two streams, and who is told.
 pub struct Around<'a, E> {
     /// An entry of any time.
@@ -187,8 +190,12 @@ pub struct Around<'a, E> {
     pub met: &'a mut dyn FnMut(&str) -> Result<Option<Ours>, E>,
     /// The entry of a merchant's order, among those of all times.
     pub of_order: &'a mut dyn FnMut(&str) -> Result<Option<Ours>, E>,
-    /// A line of any report.
-    pub theirs: Lookup<'a, Theirs, E>,
+    /// Lines of earlier reports that no entry has met, though one should have: asked for once, where an entry is left.
+    pub open: &'a mut dyn FnMut() -> Result<Vec<Theirs>, E>,
+    /// A line by its number: the one that settled an entry.
+    pub line: &'a mut dyn FnMut(i64) -> Result<Option<Theirs>, E>,
+    /// For each of these entries a line of any report by one of its names.
+    pub theirs: LookupAll<'a, E>,
     /// Whether an entry is younger than the grace of its kind and report.
     pub in_grace: &'a dyn Fn(&Ours) -> bool,
     /// Gets every item of the window once.
@@ -411,8 +418,34 @@ impl<E> Run<'_, E> {
         self.alone((Side::Ours, entry.item, entry.in_window), Bucket::DuplicateOurs, Some(line), Some(rule))
     }
 
+    /// A row that met its entry otherwise than by name is that entry's for ever, also where one of its name came since.
+    /// False: there is none, or it has another line.
+    fn by_what_it_settled(&mut self, line: &Theirs) -> Result<bool, E> {
+        match (self.around.met)(&line.line_ref)? {
+            Some(entry) if !self.entries.contains(entry.item) => {
+                self.pair(line, &entry, Rule::LineRef)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Lines and entries of one key.
     fn group(&mut self, mut lines: Vec<Theirs>, mut entries: Vec<Ours>) -> Result<(), E> {
+        let first_line = (lines[0].item, lines[0].in_window);
+        let mut at = 0;
+        while at < lines.len() {
+            if self.by_what_it_settled(&lines[at])? {
+                lines.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        entries.retain(|entry| !self.entries.contains(entry.item));
+        if entries.is_empty() {
+            self.lone_lines.extend(lines);
+            return Ok(());
+        }
         if let ([line], [entry]) = (lines.as_slice(), entries.as_slice())
             && (entry.settled_by.is_none() || met_before(line, entry))
         {
@@ -420,7 +453,8 @@ impl<E> Run<'_, E> {
         }
         lines.sort_by_key(|l| l.item);
         entries.sort_by_key(|e| e.item);
-        let (first_line, first_entry) = ((lines[0].item, lines[0].in_window), (entries[0].item, entries[0].in_window));
+        let first_line = lines.first().map_or(first_line, |line| (line.item, line.in_window));
+        let first_entry = (entries[0].item, entries[0].in_window);
         // what met before meets again; then what is equal; then what is left, in order
         let free = |_: &Theirs, e: &Ours| e.settled_by.is_none();
         let equal = |l: &Theirs, e: &Ours| free(l, e) && matches!(verdict(l, e), Bucket::Matched | Bucket::FeeDiffers);
@@ -451,6 +485,10 @@ impl<E> Run<'_, E> {
         let mut entries = std::mem::take(&mut self.lone_entries);
         lines.sort_by_key(|l| l.item);
         entries.sort_by_key(|e| e.item);
+        if entries.iter().any(|e| e.settled_by.is_none()) {
+            // behind those of this report: a movement that came late meets the line that missed it, by every rule
+            lines.extend((self.around.open)()?);
+        }
         let mut names: HashMap<(&str, &str), &Ours> = HashMap::new();
         for entry in &entries {
             for name in entry.aliases.iter().chain([&entry.name]) {
@@ -459,7 +497,7 @@ impl<E> Run<'_, E> {
         }
         let mut still = Vec::new();
         for line in lines {
-            if !self.by_name(&line, &names)? {
+            if !self.by_what_it_settled(&line)? && !self.by_name(&line, &names)? {
                 still.push(line);
             }
         }
@@ -482,10 +520,26 @@ impl<E> Run<'_, E> {
                 self.alone((Side::Theirs, line.item, line.in_window), bucket, None, None)?;
             }
         }
+        let mut asked = Vec::new();
         for entry in &entries {
-            if !self.entries.contains(entry.item) {
-                self.lone_entry(entry)?;
+            if self.entries.contains(entry.item) {
+                continue;
             }
+            let by = match entry.settled_by {
+                Some(line) => (self.around.line)(line)?,
+                None => None,
+            };
+            match by.filter(|line| !self.lines.contains(line.item) && verdict(line, entry) == Bucket::Matched) {
+                Some(line) => self.pair(&line, entry, Rule::LineRef)?,
+                None => asked.push(entry),
+            }
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        let found = (self.around.theirs)(&asked)?;
+        for (entry, line) in asked.into_iter().zip(found) {
+            self.lone_entry(entry, line)?;
         }
         Ok(())
     }
@@ -511,15 +565,9 @@ impl<E> Run<'_, E> {
         Ok(false)
     }
 
-    /// A line without a movement's name: by what it settled before, by the movement it belongs to, by the merchant's
-    /// order, the last two with the same amount and free on both sides. False: it has none.
+    /// A line without a movement's name: by the movement it belongs to, or by the merchant's order, with the same amount
+    /// and free on both sides. False: it has none.
     fn by_relation(&mut self, line: &Theirs, by_parent: &HashMap<(&str, &str), Vec<&Ours>>) -> Result<bool, E> {
-        if let Some(entry) = (self.around.met)(&line.line_ref)?
-            && !self.entries.contains(entry.item)
-        {
-            self.pair(line, &entry, Rule::LineRef)?;
-            return Ok(true);
-        }
         let fits = |run: &Self, entry: &Ours| {
             let free = !run.entries.contains(entry.item) && entry.settled_by.is_none();
             free && entry.kind == line.kind && verdict(line, entry) == Bucket::Matched
@@ -540,10 +588,11 @@ impl<E> Run<'_, E> {
         Ok(false)
     }
 
-    fn lone_entry(&mut self, entry: &Ours) -> Result<(), E> {
-        for name in [&entry.name].into_iter().chain(&entry.aliases) {
-            let Some(line) = (self.around.theirs)(&entry.kind, name)? else { continue };
-            if self.lines.contains(line.item) {
+    /// An entry without a line in the report, and the one that an earlier report has of its name.
+    fn lone_entry(&mut self, entry: &Ours, line: Option<Theirs>) -> Result<(), E> {
+        if let Some(line) = line {
+            let other = (self.around.met)(&line.line_ref)?.is_some_and(|other| other.item != entry.item);
+            if other || self.lines.contains(line.item) {
                 return self.second_entry(entry, (line.item, line.in_window), Rule::KindAlias);
             }
             if !line.in_window {

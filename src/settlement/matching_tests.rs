@@ -59,11 +59,23 @@ fn run(theirs: &[Theirs], ours: &[Ours]) -> Vec<Scored> {
             let named = |o: &&Ours| &*o.kind == kind && (o.name == name || o.aliases.iter().any(|a| a == name));
             Ok::<_, Infallible>(ours.iter().find(named).cloned())
         },
-        met: &mut |line_ref| Ok(ours.iter().find(|o| o.settled_ref.as_deref() == Some(line_ref)).cloned()),
+        met: &mut |line_ref| {
+            let by_name = |o: &Ours| theirs.iter().any(|t| t.line_ref == line_ref && t.key() == o.key());
+            let by_row = |o: &&Ours| o.settled_ref.as_deref() == Some(line_ref) && !by_name(o);
+            Ok(ours.iter().find(by_row).cloned())
+        },
         of_order: &mut |order| Ok(ours.iter().find(|o| o.parent.as_deref() == Some(order)).cloned()),
-        theirs: &mut |kind, name| {
-            let named = |t: &&Theirs| &*t.kind == kind && (t.name == name || t.other.as_deref() == Some(name));
-            Ok(theirs.iter().find(named).cloned())
+        open: &mut || Ok(Vec::new()),
+        line: &mut |item| Ok(theirs.iter().find(|t| t.item == item && !t.in_window).cloned()),
+        theirs: &mut |entries| {
+            let of = |o: &&Ours| {
+                let mut names = [&o.name].into_iter().chain(&o.aliases);
+                names.find_map(|name| {
+                    let named = |t: &&Theirs| t.kind == o.kind && (t.name == *name || t.other.as_ref() == Some(name));
+                    theirs.iter().find(named).cloned()
+                })
+            };
+            Ok(entries.iter().map(of).collect())
         },
         in_grace: &|entry| entry.occurred_at > 0,
         emit: &mut |item| {
@@ -200,13 +212,37 @@ fn what_met_without_a_name_meets_by_its_row_again_also_beyond_the_window() {
 }
 
 #[test]
+fn a_row_that_settled_an_entry_otherwise_than_by_name_stays_its_own_when_one_of_its_name_comes() {
+    let mut t = line(9, "dispute_opened", "d", -100);
+    t.line_ref = "row".into();
+    let mut first = entry(1, "dispute_opened", "PP-D-1", 100);
+    (first.settled_by, first.settled_ref) = (Some(4), Some("row".into()));
+    let second = entry(2, "dispute_opened", "d", 100);
+    let wanted =
+        [(Side::Theirs, 9, Bucket::Matched), (Side::Ours, 1, Bucket::Matched), (Side::Ours, 2, Bucket::DuplicateOurs)];
+    for in_window in [true, false] {
+        first.in_window = in_window;
+        let scored = run(std::slice::from_ref(&t), &[first.clone(), second.clone()]);
+        let wanted: Vec<_> = wanted.iter().filter(|w| in_window || w.1 != 1).copied().collect();
+        assert_eq!(buckets(&scored), wanted, "{scored:?}");
+        assert_eq!(scored[0].partner, Some((1, in_window)));
+    }
+    // where the one of its name lies beyond the window
+    let beyond = Ours { in_window: false, ..second };
+    let scored = run(&[t], &[first, beyond]);
+    assert_eq!((scored.len(), scored[0].partner), (1, Some((1, false))), "{scored:?}");
+}
+
+#[test]
 fn a_side_that_is_not_sorted_is_refused() {
     let lines = [line(1, "payment", "b", 1), line(2, "payment", "a", 1)];
     let around = Around::<Infallible> {
         ours: &mut |_, _| Ok(None),
         met: &mut |_| Ok(None),
         of_order: &mut |_| Ok(None),
-        theirs: &mut |_, _| Ok(None),
+        open: &mut || Ok(Vec::new()),
+        line: &mut |_| Ok(None),
+        theirs: &mut |entries| Ok(vec![None; entries.len()]),
         in_grace: &|_| false,
         emit: &mut |_| Ok(()),
     };

@@ -156,7 +156,8 @@ fn instant(line: &Archived) -> Result<Millis> {
 fn headers_of(line: &Archived, received_at: Millis) -> String {
     let ours = matches!(line.origin.as_str(), "report" | "imported");
     let before = Before::of(&line.headers).filter(|_| line.origin == "imported");
-    let before = before.unwrap_or(Before { received_at, confirmed: line.confirmed });
+    let asked = matches!(line.origin.as_str(), "fetched" | "rebuilt");
+    let before = before.unwrap_or(Before { received_at, confirmed: line.confirmed, asked });
     let mut headers = before.line() + "\n";
     for header in line.headers.lines() {
         let reserved = header.get(..9).is_some_and(|begin| begin.eq_ignore_ascii_case("postonce-"));
@@ -230,9 +231,13 @@ mod tests {
         assert_eq!(headers, format!("postonce-before: {at} as-signed\nx: 1\n"));
         let headers = headers_of(&line("report", "postonce-body: report-line\n"), at);
         assert_eq!(headers, format!("postonce-before: {at} as-signed\npostonce-body: report-line\n"));
-        let twice = headers_of(&line("imported", "postonce-before: 5 confirmed\n"), at);
-        assert_eq!(Before::of(&twice), Some(Before { received_at: 5, confirmed: true }));
+        let sent = headers_of(&line("webhook", "postonce-before: 5 confirmed asked\n"), at);
+        assert_eq!(Before::of(&sent), Some(Before { received_at: at, confirmed: false, asked: false }));
         let given = headers_of(&Archived { confirmed: true, ..line("fetched", "a: b\n") }, at);
-        assert_eq!(Before::of(&given), Some(Before { received_at: at, confirmed: true }));
+        let wanted = Before { received_at: at, confirmed: true, asked: true };
+        assert_eq!(Before::of(&given), Some(wanted));
+        let (early, late) = (headers_of(&line("imported", "postonce-before: 5 confirmed\n"), at), at + 7);
+        assert_eq!(Before::of(&early), Some(Before { received_at: 5, confirmed: true, asked: false }));
+        assert_eq!(Before::of(&headers_of(&line("imported", &given), late)), Some(wanted), "once more, and still so");
     }
 }

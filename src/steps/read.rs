@@ -30,7 +30,7 @@ pub fn events(source: &Source, body: &Body, origin: Origin, received_at: Millis)
         Some(bytes) => source.interpreter.interpret(&bytes, &headers, &body.query, received_at).events,
         None => source.interpreter.interpret(&body.bytes, &headers, &body.query, received_at).events,
     };
-    if matches!(origin, Origin::Fetched | Origin::Rebuilt) {
+    if matches!(origin, Origin::Fetched | Origin::Rebuilt) || before.is_some_and(|before| before.asked) {
         of_account(source, &mut events);
     }
     let proof = match (origin, source.verifier.covers()) {
@@ -67,6 +67,8 @@ pub struct Before {
     pub received_at: Millis,
     /// The provider's API had confirmed what its signature did not prove.
     pub confirmed: bool,
+    /// We had asked for it ourselves: it is of the account that was asked, which its bytes need not say.
+    pub asked: bool,
 }
 
 impl Before {
@@ -74,14 +76,16 @@ impl Before {
 
     /// Its line.
     pub fn line(self) -> String {
-        format!("{}{} {}", Before::NAME, self.received_at, if self.confirmed { "confirmed" } else { "as-signed" })
+        let proof = if self.confirmed { "confirmed" } else { "as-signed" };
+        format!("{}{} {proof}{}", Before::NAME, self.received_at, if self.asked { " asked" } else { "" })
     }
 
     /// Finds it.
     pub fn of(headers: &str) -> Option<Before> {
         let line = headers.lines().find_map(|line| line.strip_prefix(Before::NAME))?;
-        let (at, proof) = line.split_once(' ')?;
-        Some(Before { received_at: at.parse().ok()?, confirmed: proof == "confirmed" })
+        let mut words = line.split(' ');
+        let (received_at, proof) = (words.next()?.parse().ok()?, words.next()?);
+        Some(Before { received_at, confirmed: proof == "confirmed", asked: words.next() == Some("asked") })
     }
 }
 

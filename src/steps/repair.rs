@@ -477,8 +477,13 @@ pub(super) fn close_over(access: &Access, source: &Source, book: i64, scores: &S
             }
             class if came(class) && one.state != "FIXING" => {
                 let there = access.read(|conn| claims::find(conn, book, &one.kind, &one.reference))?;
+                let row = |line| access.read(|conn| reports::row_is_settled(conn, book, line));
                 if there.is_some_and(|c| c.done && c.journal.is_some()) {
                     over(access, source, book, &one, "AUTO_LATE_MATCH", "it came, and is posted")?;
+                } else if one.line.map_or(Ok(false), row)? {
+                    // by the movement it belongs to, or by the merchant's order: it is known by no name of the line
+                    let (id, note) = (one.id, "it came under another name, and both say the same");
+                    access.write(move |tx| discrepancies::close(tx, id, "AUTO_LATE_MATCH", SETTLEMENT, note))?;
                 }
             }
             _ => {}

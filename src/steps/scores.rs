@@ -100,7 +100,9 @@ impl Scores {
         counts
     }
 
-    /// How many entries are scored.
+    /// How many entries are scored: each beside its line where that is in this report, else by a row of its own (`O`). So
+    /// does one whose line an earlier report has: it is matched and its partner that line, which counts with the lines
+    /// of its own report alone. The run adds up as it does where the entry had no line at all.
     pub fn ours(&self) -> i64 {
         let singles = self.singles.iter().filter(|v| !v.theirs || v.scored).count();
         (singles + self.met.iter().filter(|m| m.scored).count()) as i64
@@ -114,7 +116,8 @@ impl Scores {
     /// Lines that tell a fee of their entry that is not posted: (line, entry).
     pub fn late_fees(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
         let met = self.met.iter().filter(|m| m.late_fee).map(|m| (self.first_line + i64::from(m.line), m.entry));
-        met.chain(self.singles.iter().filter(|v| v.theirs && v.late_fee).map(|v| (v.item, v.partner)))
+        let single = |v: &Verdict| if v.theirs { (v.item, v.partner) } else { (v.partner, v.item) };
+        met.chain(self.singles.iter().filter(|v| v.late_fee).map(single))
     }
 
     /// Is this entry equal to its line now?

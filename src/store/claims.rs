@@ -96,6 +96,19 @@ pub fn find(conn: &Connection, book: i64, kind: &str, reference: &str) -> Result
     }
 }
 
+/// Every other name of a book's movements of a kind, and the movement that has it. Reads all claims of that kind.
+pub fn aliases(conn: &Connection, book: i64, kind: &str, each: &mut dyn FnMut(&str, &str)) -> Result<()> {
+    let mut statement = conn.prepare_cached(
+        "SELECT ref, alias_of FROM postonce_claims WHERE book = ?1 AND kind = ?2 AND state = 'ALIAS'",
+    )?;
+    let mut rows = statement.query(params![book, kind])?;
+    while let Some(row) = rows.next()? {
+        let text = |n: usize| row.get_ref(n)?.as_str().map_err(rusqlite::Error::from);
+        each(text(0)?, text(1)?);
+    }
+    Ok(())
+}
+
 /// Is another raw event's unfinished claim free to take? It is when that event ended without taking effect.
 fn abandoned(conn: &Connection, raw_event: i64) -> Result<bool> {
     Ok(conn

@@ -2,15 +2,18 @@
 
 use crate::cases_money::{ADYEN_KEY, adyen};
 use crate::harness::{APP_SECRET, App, Folder, SECRET, Server, Setup, Wire, eventually, open_db, postonce, stripe};
+use crate::lab::Lab;
 use crate::ops::{get, pay, read_open_metrics};
 use postonce::config::Retain;
-use postonce::steps::retain;
+use postonce::steps::{bring_back, retain};
 use postonce::store::audit::{self, Change};
-use postonce::store::{Options, Store};
+use postonce::store::raw::Origin;
+use postonce::store::{Access, Options, Store};
 use rusqlite::Connection;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 const DAY: i64 = 86_400_000;
 
@@ -335,6 +338,62 @@ fn an_archive_is_read_back_once_and_gives_the_same_ledger() {
     let (code, text) = import(&config, &cut);
     assert!(code == 3 && text.contains("cut.jsonl.zst"), "{text}");
     assert_eq!(count(&new, "SELECT count(*) FROM postonce_raw_events"), 0);
+}
+
+#[test]
+fn what_was_fetched_goes_back_to_the_account_that_was_asked_and_a_delivery_does_not() {
+    let lab = || {
+        let folder = Folder::new();
+        let secret = folder.join("secret");
+        std::fs::write(&secret, "whsec_of_the_lab").unwrap();
+        let text = format!(
+            "[[source]]\nname = \"stripe\"\nsecrets = [\"file:{}\"]\n[source.settlement]\naccount = \"acct_asked\"\n",
+            secret.display()
+        );
+        Lab::open(folder, text)
+    };
+    // what nothing of an event says: whose account its book is
+    let accounts = |lab: &Lab| -> Vec<String> {
+        let sql = "SELECT j.ref || ' ' || b.provider_account FROM postonce_journal j JOIN postonce_books b ON b.id = j.book ORDER BY 1";
+        let shared = lab.engine.shared();
+        let read = |conn: &Connection| -> rusqlite::Result<Vec<String>> {
+            conn.prepare(sql)?.query_map([], |r| r.get(0))?.collect()
+        };
+        shared.store.read(|conn| Ok(read(conn)?)).unwrap()
+    };
+    let json = "content-type: application/json";
+    let body = |n: u32| stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100 + i64::from(n)).into_bytes();
+    let bring = |lab: &Lab, archive: &Path| {
+        let shared = lab.engine.shared();
+        let ask = bring_back::Ask { wait: Duration::from_secs(30), wake: &|| shared.wake(), progress: &|_| {} };
+        bring_back::bring_back(&Access::Ours(&shared.store), &shared.sources, &[archive.to_owned()], &ask).unwrap()
+    };
+    let archived = |lab: &Lab, name: &str| {
+        age(&lab.file("x", "").with_file_name("lab.db"), 31);
+        let folder = lab.file("y", "").with_file_name(name);
+        let rules = Retain { archive: Some(folder.clone()), ..Retain::default() };
+        let pruned = retain::retain(&lab.engine.shared().store, &rules, &|| false).unwrap();
+        assert!(pruned.archived >= 3, "{pruned:?}");
+        std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path()
+    };
+    let first = lab();
+    for (n, origin) in [(1, Origin::Webhook), (2, Origin::Fetched), (3, Origin::Rebuilt), (4, Origin::Webhook)] {
+        first.post("stripe", json, origin, [body(n)].into_iter());
+    }
+    let before = accounts(&first);
+    assert_eq!(before, ["pi_1 ", "pi_2 acct_asked", "pi_3 acct_asked", "pi_4 "]);
+    let second = lab();
+    let brought = bring(&second, &archived(&first, "first"));
+    assert_eq!(accounts(&second), before[..brought.imported as usize], "{brought:?}");
+    // and from an archive of what an archive brought
+    second.post("stripe", json, Origin::Webhook, [body(4)].into_iter());
+    let third = lab();
+    let again = archived(&second, "second");
+    bring(&third, &again);
+    assert_eq!(accounts(&third)[..3], before[..3]);
+    // there already: nothing is brought in twice under another account
+    assert_eq!(bring(&third, &again).imported, 0);
+    third.check();
 }
 
 #[test]

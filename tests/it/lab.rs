@@ -6,6 +6,7 @@ use postonce::engine::{self, Engine, Parts};
 use postonce::event::Millis;
 use postonce::pull::Pace;
 use postonce::settlement::window;
+use postonce::source::Source;
 use postonce::steps::settle::{self, Ask, Settled};
 use postonce::store::raw::{self, NewRaw, Origin, StoredBody};
 use postonce::store::{Access, Options};
@@ -58,12 +59,38 @@ impl Lab {
 
     /// Compares a report file with these days, first and last.
     pub fn run(&self, source: &str, file: &Path, days: (&str, &str), now: Millis) -> Settled {
+        self.compare(source, file, (days, false), now)
+    }
+
+    /// Looks again at these days, and at all that is open.
+    pub fn again(&self, source: &str, file: &Path, days: (&str, &str), now: Millis) -> Settled {
+        self.compare(source, file, (days, true), now)
+    }
+
+    fn compare(&self, source: &str, file: &Path, (days, again): ((&str, &str), bool), now: Millis) -> Settled {
+        let source = &self.engine.shared().sources[source];
+        self.ask(source, file, (days, again), now, &|access, ask| settle::run(access, source, ask).unwrap())
+    }
+
+    /// Keeps a report file of these days, without comparing it.
+    pub fn keep(&self, source: &str, file: &Path, days: (&str, &str), now: Millis) {
+        let source = &self.engine.shared().sources[source];
+        self.ask(source, file, (days, false), now, &|access, ask| settle::keep(access, source, ask).map(drop).unwrap());
+    }
+
+    fn ask<T>(
+        &self,
+        source: &Source,
+        file: &Path,
+        (days, again): ((&str, &str), bool),
+        now: Millis,
+        what: &dyn Fn(&Access, &Ask) -> T,
+    ) -> T {
         let shared = self.engine.shared();
-        let source = shared.sources[source].clone();
         let (from, to) = window::days(days.0, days.1, &source.settlement.zone).unwrap();
         let ask = Ask {
             window: Some((from, to, days.1.into())),
-            again: false,
+            again,
             file: Some(file),
             report: None,
             kept: None,
@@ -73,7 +100,7 @@ impl Lab {
             wake: &|| shared.wake(),
             progress: &|_, _| {},
         };
-        settle::run(&Access::Ours(&shared.store), &source, &ask).unwrap()
+        what(&Access::Ours(&shared.store), &ask)
     }
 
     /// Items of a run that are not matched, as `bucket kind reference`.

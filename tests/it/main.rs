@@ -20,6 +20,7 @@ mod harness;
 mod inside;
 mod keeping;
 mod lab;
+mod late;
 mod latency;
 mod million;
 mod month;

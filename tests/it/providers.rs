@@ -491,3 +491,28 @@ fn verify_explains_and_interpret_and_providers_read_without_a_database() {
         code == 0 && first["name"].is_string() && ["accept", "reject"].contains(&first["verdict"].as_str().unwrap())
     );
 }
+
+#[test]
+fn a_body_that_is_itself_the_array_of_a_batch_is_a_batch() {
+    let server = acorn_file(&ACORN.replace("items = \"/all\"", "items = \"\""), "trust_unsigned_fields = true");
+    let post = |body: &Value| {
+        let headers = [("X-Acorn-Token".to_owned(), "t0ken".to_owned())];
+        server.post("/webhooks/acorn", &headers, body.to_string().as_bytes()).is(200);
+        server.settled();
+    };
+    post(&json!([paid("e1", "p1", 100), paid("e2", "p2", 200), 7]));
+    let states = "SELECT group_concat(state || ' ' || n, ', ') FROM (SELECT state, count(*) AS n FROM postonce_raw_events GROUP BY 1 ORDER BY 1)";
+    let text = |sql: &str| -> String { server.db().query_row(sql, [], |r| r.get(0)).unwrap() };
+    let posted =
+        "SELECT group_concat(ref || ' ' || amount, ', ') FROM (SELECT ref, amount FROM postonce_journal ORDER BY 1)";
+    assert_eq!(text(posted), "p1 100, p2 200");
+    let first = text(states);
+    assert!(first.contains("PARKED 1"), "the item that is no event is for a person, the others are not: {first}");
+    // the same array again posts nothing, nor does a body that is none
+    post(&json!([paid("e2", "p2", 200), paid("e3", "p3", 300)]));
+    post(&json!({ "all": [paid("e4", "p4", 400)] }));
+    assert_eq!(text(posted), "p1 100, p2 200, p3 300");
+    let why = "SELECT reason FROM postonce_raw_events WHERE state = 'PARKED' ORDER BY id DESC LIMIT 1";
+    assert!(text(why).contains("the body is no array"), "{}", text(why));
+    server.check();
+}

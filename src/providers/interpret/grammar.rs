@@ -85,7 +85,8 @@ pub struct EventRules {
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchRule {
-    /// Pointer to the array in the body.
+    /// Pointer to the array in the body; without keys: the body itself is the array.
+    #[serde(deserialize_with = "Pointer::or_body")]
     pub items: Pointer,
     /// Pointer into each element, where the event is wrapped.
     pub each: Option<Pointer>,
@@ -581,6 +582,14 @@ impl EventHalf {
         if event.body.is_empty() {
             return Err("[event] needs `body`, such as body = \"json\"".into());
         }
+        let body_is_array = event.batch.as_ref().is_some_and(|batch| batch.items.keys.is_empty());
+        if body_is_array && event.body.iter().all(|body| matches!(body, BodyKind::Form | BodyKind::FormXml(_))) {
+            return Err(
+                "[event] batch: items = \"\" says that the body itself is the array, and a form or XML never is \
+                        one: write the pointer to the array, such as items = \"/list\""
+                    .into(),
+            );
+        }
         for (code, decimals) in &event.exponents {
             if Currency::parse(code).is_none() || *decimals > 8 {
                 return Err(format!(
@@ -638,6 +647,15 @@ impl EventHalf {
                 && !options.contains_key(name)
             {
                 outside = Some(format!("option `{name}` (`${name}`) is not declared under [event.options]"));
+            }
+            if let Expr::Field(Place::Body, p) = expr
+                && body_is_array
+                && p.keys[0].parse::<usize>().is_err()
+            {
+                let keys = p.keys.join("/");
+                outside = Some(format!(
+                    "`^/{keys}`: the body is an array (batch.items = \"\") and has no such field: `/{keys}` is a field of the item"
+                ));
             }
         });
         for expr in self.event.expressions() {

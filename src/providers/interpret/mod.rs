@@ -242,7 +242,11 @@ impl Interpreter {
             return Reading { events: vec![self.read_event(&context, received_at)], batch: false, received_at };
         };
         let Some(items) = read::follow(root, &batch.items).filter(|v| v.kind() == super::json::Kind::Array) else {
-            return parked(format!("unexpected shape: no array at /{}", batch.items.keys.join("/")), received_at);
+            let what = match batch.items.keys.as_slice() {
+                [] => "the body is no array".to_owned(),
+                keys => format!("no array at /{}", keys.join("/")),
+            };
+            return parked(format!("unexpected shape: {what}"), received_at);
         };
         if items.elements().nth(BATCH_MAX).is_some() {
             return parked(format!("a batch of more than {BATCH_MAX} items"), received_at);

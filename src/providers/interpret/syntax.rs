@@ -86,11 +86,20 @@ from_text!(TypePattern, |text| match text.strip_suffix('*') {
 from_text!(Template, Template::parse);
 
 impl Pointer {
+    /// Reads a pointer, or the empty text: the value itself.
+    pub fn or_body<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pointer, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "" => Ok(Pointer { keys: Vec::new(), slot: 0 }),
+            text => Pointer::parse(text).map_err(D::Error::custom),
+        }
+    }
+
     fn parse(text: &str) -> Result<Pointer, String> {
-        let path = text.strip_prefix('/').ok_or_else(|| format!("`{text}` is no pointer: write `/{text}`"))?;
+        let field = if text.is_empty() { "field" } else { text };
+        let path = text.strip_prefix('/').ok_or_else(|| format!("`{text}` is no pointer: write `/{field}`"))?;
         let keys: Vec<String> = path.split('/').map(|k| k.replace("~1", "/").replace("~0", "~")).collect();
         if keys.iter().any(String::is_empty) {
-            return Err(format!("the pointer `{text}` has an empty key"));
+            return Err(format!("the pointer `{text}` has an empty key: write the name of the field behind each `/`"));
         }
         Ok(Pointer { keys, slot: 0 })
     }

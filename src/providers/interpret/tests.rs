@@ -416,9 +416,35 @@ fn a_wrong_file_is_refused_with_its_line_and_what_would_be_right() {
         ("option = { capture = \"auto\" }", "option = { captur = \"auto\" }", "not declared under [event.options]"),
         ("option = { capture = \"auto\" }", "option = { capture = \"both\" }", "none of its values"),
         ("body = \"json\"\n", "body = \"json\"\nlike = \"stripe\"\n", "leave out the rest"),
+        ("items = \"/list\"", "items = \"/\"", "has an empty key"),
+        ("each = \"/wrapped\" }", "each = \"\" }", "is no pointer"),
     ] {
         assert!(change(from, to).1.contains(hint), "{to}: {}", change(from, to).1);
     }
+}
+
+#[test]
+fn a_body_that_is_the_array_itself_is_said_by_empty_items_where_it_can_be_one() {
+    let whole = INVENTED.replace("items = \"/list\"", "items = \"\"");
+    let rules =
+        Interpreter::new(&Recipe::read("tollgate.toml", &whole).unwrap().events(), &Default::default()).unwrap();
+    let item = r#"{"wrapped":{"what":"passed","ok":true,"pass":"p1","cents":100,"money":"EUR"}}"#;
+    let all = read(&rules, &format!("[{item},7]"));
+    assert!(all.batch && all.events.len() == 2);
+    assert_eq!(movements(&all.events[0])[0].reference, "p1");
+    assert!(parked(&all.events[1]).contains("this item of the batch is no event"));
+    assert!(ignored(&read(&rules, "[]").events[0]).contains("without items"));
+    assert!(parked(&read(&rules, &format!("{{\"list\":[{item}]}}")).events[0]).contains("the body is no array"));
+    // what can never be an array, and a field that an array cannot have
+    let refused = |from: &str, to: &str| {
+        assert!(whole.contains(from), "{from}");
+        Recipe::read("tollgate.toml", &whole.replacen(from, to, 1)).expect_err(to).to_string()
+    };
+    for body in ["form", "form_base64_xml:x"] {
+        assert!(refused("body = \"json\"", &format!("body = \"{body}\"")).contains("never is one"));
+    }
+    let error = refused("account = \"/shop\"", "account = \"^/shop\"");
+    assert!(error.contains("`/shop` is a field of the item"), "{error}");
 }
 
 #[test]

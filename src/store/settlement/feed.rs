@@ -3,7 +3,7 @@
 //! nothing to the database.
 
 use super::packed::{self, Line};
-use super::reports;
+use super::reports::{self, Sought, StoredLine};
 use super::scratch::aside;
 use super::walk::{self, By};
 use crate::error::{Error, Result};
@@ -14,6 +14,8 @@ use crate::settlement::sorter::{Merged, Record, Sorter};
 use crate::store::{Book, beside, claims};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -95,7 +97,7 @@ const ENTRY: &str = "SELECT j.id, j.kind, j.ref, j.parent, j.amount, j.currency,
 const ACCEPTED: i64 = -1;
 /// Entries whose claims are looked up together.
 const TOGETHER: usize = 20_000;
-/// A line of a report that ended longer ago is no partner.
+/// A line of a report that ended so long before a movement is none of it.
 const LOOK_BACK: Millis = 120 * 86_400_000;
 
 /// An entry as it is read, before its fee and its correction are known.
@@ -271,24 +273,34 @@ pub struct Feed<'a> {
     scope: &'a Scope<'a>,
     kinds: Words,
     extras: Extras,
-    /// Some entries met their line otherwise than by name.
-    others: bool,
+    /// The rows that met their entry otherwise than by name, as hashes: every line is asked about, and hardly any is one.
+    others: HashSet<u64>,
+    hashes: RandomState,
     /// The book of the tenant's operations, if it has any.
     operations: Option<i64>,
+    /// Lines of earlier reports that still lack an entry, by their row. A report that has the row again speaks for
+    /// itself: it is taken out as it comes by.
+    open: RefCell<HashMap<String, StoredLine>>,
 }
 
 impl<'a> Feed<'a> {
     /// For lookups beyond both streams, `conn` is asked.
     pub fn new(conn: &'a Connection, scope: &'a Scope<'a>) -> Result<Feed<'a>> {
-        let others = conn
-            .prepare_cached("SELECT EXISTS (SELECT 1 FROM postonce_settled WHERE book = ?1 AND rule IS NOT NULL)")?
-            .query_row([scope.of.book], |r| r.get(0))?;
+        let (hashes, mut others) = (RandomState::new(), HashSet::new());
+        let mut rows =
+            conn.prepare_cached("SELECT line_ref FROM postonce_settled WHERE book = ?1 AND rule IS NOT NULL")?;
+        let mut rows = rows.query([scope.of.book])?;
+        while let Some(row) = rows.next()? {
+            others.insert(hashes.hash_one(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?));
+        }
         let operations = match super::book(conn, scope.of.book)? {
             Some(book) => super::book_id(conn, &Book::of_operations(&book))?,
             None => None,
         };
         let extras = Extras::of(conn, scope.of.book)?;
-        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, operations })
+        let open = reports::open(conn, scope.of.book)?.into_iter().map(|line| (line.line_ref.clone(), line));
+        let open = RefCell::new(open.collect());
+        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, hashes, operations, open })
     }
 
     fn ours(&self, record: &Record) -> Option<Ours> {
@@ -348,7 +360,7 @@ impl<'a> Feed<'a> {
 
     /// The entry that this very line settled, where they did not meet by name.
     fn met(&self, line_ref: &str) -> Result<Option<Ours>> {
-        if !self.others {
+        if self.others.is_empty() || !self.others.contains(&self.hashes.hash_one(line_ref)) {
             return Ok(None);
         }
         let entry: Option<i64> = self
@@ -372,6 +384,9 @@ impl<'a> Feed<'a> {
 
     /// A line of the report that is scored, or (not `in_window`) of another one.
     pub fn line(&self, id: i64, line: &Line, in_window: bool) -> Theirs {
+        if in_window && !self.open.borrow().is_empty() {
+            self.open.borrow_mut().remove(line.line_ref);
+        }
         let (kind, provider_only) = self.kinds.get(line.kind, || (self.scope.provider_only)(line.kind));
         let other = [line.ref_alt, line.reference].into_iter().flatten().find(|n| *n != line.name);
         // a dispute's or a returned debit's row names the payment where it has no reference of its own
@@ -398,6 +413,62 @@ impl<'a> Feed<'a> {
     }
 }
 
+impl Feed<'_> {
+    fn earlier(&self, line: &StoredLine) -> Theirs {
+        self.line(line.id, &line.as_line(), false)
+    }
+
+    /// Lines of earlier reports that still lack an entry.
+    fn open(&self) -> Vec<Theirs> {
+        let open = std::mem::take(&mut *self.open.borrow_mut());
+        let mut lines: Vec<Theirs> = open.values().map(|line| self.earlier(line)).collect();
+        lines.sort_unstable_by_key(|line| line.item);
+        lines
+    }
+
+    /// For each entry the newest line of another report under its name, or else under another name of it.
+    fn by_names(&self, report: i64, entries: &[&Ours]) -> Result<Vec<Option<Theirs>>> {
+        let book = self.scope.of.book;
+        let since = |entry: &Ours| entry.occurred_at.min(self.scope.of.window.0) - LOOK_BACK;
+        let mut found: Vec<Option<Theirs>> = entries.iter().map(|_| None).collect();
+        type Names<'n> = Vec<(&'n str, &'n str, usize)>;
+        let look = |mut names: Names, found: &mut [Option<Theirs>]| -> Result<()> {
+            names.sort_unstable();
+            let sought: Vec<Sought> =
+                names.iter().map(|(kind, name, at)| Sought { kind, name, since: since(entries[*at]) }).collect();
+            for ((.., at), line) in names.iter().zip(reports::find_all(self.conn, book, report, &sought)?) {
+                if let Some(line) = line
+                    && found[*at].is_none()
+                {
+                    found[*at] = Some(self.earlier(&line));
+                }
+            }
+            Ok(())
+        };
+        look(entries.iter().enumerate().map(|(at, e)| (&*e.kind, e.name.as_str(), at)).collect(), &mut found)?;
+        let left: HashMap<(&str, &str), usize> = (entries.iter().enumerate())
+            .filter(|(at, e)| found[*at].is_none() && e.settled_by.is_none())
+            .map(|(at, e)| ((&*e.kind, e.name.as_str()), at))
+            .collect();
+        let Some(since) = left.values().map(|at| since(entries[*at])).min() else { return Ok(found) };
+        if !reports::any_untold(self.conn, book, report, since)? {
+            return Ok(found);
+        }
+        // a line had the name that it gives itself when nobody knew the movement
+        let kinds: HashSet<&str> = left.keys().map(|(kind, _)| *kind).collect();
+        let mut others: Vec<(&str, String, usize)> = Vec::new();
+        for kind in kinds {
+            claims::aliases(self.conn, book, kind, &mut |alias, movement| {
+                if let Some(at) = left.get(&(kind, movement)) {
+                    others.push((kind, alias.to_owned(), *at));
+                }
+            })?;
+        }
+        look(others.iter().map(|(kind, name, at)| (*kind, name.as_str(), *at)).collect(), &mut found)?;
+        Ok(found)
+    }
+}
+
 /// Compares lines, in the order of (kind, name), with entries; every item of the scope goes to `emit` once. An error,
 /// where not every entry of the window came by.
 pub fn score(
@@ -417,15 +488,13 @@ pub fn score(
         }
         Err(e) => Some(Err(aside(&e))),
     });
-    let since = scope.of.window.0 - LOOK_BACK;
     let around = Around {
         ours: &mut |kind, name| feed.by_name(kind, name),
         met: &mut |line_ref| feed.met(line_ref),
         of_order: &mut |order| feed.of_order(order),
-        theirs: &mut |kind, name| {
-            let found = reports::find(conn, scope.of.book, report, kind, name, since)?;
-            Ok(found.map(|line| feed.line(line.id, &line.as_line(), false)))
-        },
+        open: &mut || Ok(feed.open()),
+        line: &mut |line| Ok(reports::line(conn, line)?.map(|line| feed.earlier(&line))),
+        theirs: &mut |entries| feed.by_names(report, entries),
         in_grace: &|entry| entry.occurred_at + (scope.grace)(&entry.kind) > scope.now,
         emit,
     };

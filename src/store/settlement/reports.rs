@@ -308,12 +308,14 @@ pub fn get(conn: &Connection, id: i64) -> Result<Report> {
     conn.prepare_cached(
         "SELECT id, name, rows, window_start, window_end, first_line FROM postonce_reports WHERE id = ?1 AND rows IS NOT NULL",
     )?
-    .query_row([id], |r| {
-        let window = (r.get(3)?, r.get(4)?);
-        Ok(Report { id: r.get(0)?, name: r.get(1)?, rows: r.get(2)?, window, first_line: r.get(5)? })
-    })
+    .query_row([id], report)
     .optional()?
     .ok_or_else(|| Error::refused(format!("there is no report {id}"), "`postonce reconcile trend` shows the runs"))
+}
+
+fn report(r: &Row) -> rusqlite::Result<Report> {
+    let window = (r.get(3)?, r.get(4)?);
+    Ok(Report { id: r.get(0)?, name: r.get(1)?, rows: r.get(2)?, window, first_line: r.get(5)? })
 }
 
 /// A line by its number.
@@ -352,32 +354,173 @@ pub fn all_statement(conn: &Connection) -> Result<Statement<'_>> {
     Ok(conn.prepare(&sql)?)
 }
 
-/// The newest line of another report under this kind and name, among reports of the book that ended after `since`.
-pub fn find(
+/// A name that is looked for in reports that ended after its time.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// The kind.
+    pub kind: &'a str,
+    /// The name.
+    pub name: &'a str,
+    /// What ended before cannot have it.
+    pub since: Millis,
+}
+
+/// A report (`p`, of book ?1) that was judged INVALID and by no run since believed is no evidence: it may be of another
+/// account. One that was only kept is.
+const BELIEVED: &str =
+    "p.id NOT IN (SELECT report FROM postonce_runs WHERE book = ?1 AND state = 'INVALID' AND report IS NOT NULL
+    EXCEPT SELECT report FROM postonce_runs WHERE book = ?1 AND state = 'COMPLETED')";
+
+/// Rows that are stepped over before seeking is cheaper: more than lie between two indexed ones.
+const NEAR: usize = 192;
+
+/// For each name, in the order of (kind, name), the newest line of another report of the book. Each report is walked
+/// once for all names that are still without a line: a thousand names cost no thousand times what one does.
+pub fn find_all(conn: &Connection, book: i64, but: i64, sought: &[Sought]) -> Result<Vec<Option<StoredLine>>> {
+    let mut found = vec![None; sought.len()];
+    let Some(since) = sought.iter().map(|s| s.since).min() else { return Ok(found) };
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT id, name, rows, window_start, window_end, first_line FROM postonce_reports p
+         WHERE book = ?1 AND rows > 0 AND id <> ?2 AND window_end > ?3 AND {BELIEVED} ORDER BY id DESC"
+    ))?;
+    let reports: Vec<Report> =
+        statement.query_map(params![book, but, since], report)?.collect::<rusqlite::Result<_>>()?;
+    let mut left: Vec<usize> = (0..sought.len()).collect();
+    for report in &reports {
+        let wanted: Vec<usize> = left.iter().copied().filter(|at| sought[*at].since < report.window.1).collect();
+        find_in(conn, report, sought, &wanted, &mut found)?;
+        left.retain(|at| found[*at].is_none());
+        if left.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The first line of each wanted name in one report.
+fn find_in(
     conn: &Connection,
-    book: i64,
-    but: i64,
-    kind: &str,
-    name: &str,
-    since: Millis,
-) -> Result<Option<StoredLine>> {
-    // within a report lines stand in this order: those between two indexed ones are looked at
-    let indexed = |side: &str, order: &str| {
-        format!(
-            "(SELECT x.id FROM postonce_report_lines x WHERE x.report = p.id AND x.id % 64 = 0 AND (x.kind, x.name) {side} (?3, ?4)
-               ORDER BY x.report {order}, x.kind {order}, x.name {order} LIMIT 1)"
-        )
-    };
+    report: &Report,
+    sought: &[Sought],
+    wanted: &[usize],
+    found: &mut [Option<StoredLine>],
+) -> Result<()> {
+    // within a report lines stand in this order: those behind the indexed one before the name are looked at
+    let mut before = conn.prepare_cached(
+        "SELECT id FROM postonce_report_lines WHERE report = ?1 AND id % 64 = 0 AND (kind, name) < (?2, ?3)
+         ORDER BY report DESC, kind DESC, name DESC LIMIT 1",
+    )?;
+    let mut from_there =
+        conn.prepare_cached("SELECT id, kind, name FROM postonce_report_lines WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
+    let key = |at: usize| (sought[wanted[at]].kind, sought[wanted[at]].name);
+    let mut at = 0;
+    while at < wanted.len() {
+        let (kind, name) = key(at);
+        let start = before.query_row(params![report.id, kind, name], |r| r.get(0)).optional()?;
+        let start: i64 = start.unwrap_or(report.first_line);
+        let mut rows = from_there.query([start, report.first_line + report.rows])?;
+        let mut passed = 0;
+        while passed < NEAR {
+            let Some(row) = rows.next()? else { return Ok(()) };
+            let text = |n: usize| row.get_ref(n)?.as_str().map_err(rusqlite::Error::from);
+            let here = (text(1)?, text(2)?);
+            passed += 1;
+            while at < wanted.len() && key(at) <= here {
+                if key(at) == here {
+                    found[wanted[at]] = line(conn, row.get(0)?)?;
+                }
+                (at, passed) = (at + 1, 0);
+            }
+            if at == wanted.len() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// May a report of the book that ended after `since` hold lines without an entry which nobody was told of: one that was
+/// kept and never compared, or one with lines that had not succeeded or were another's?
+pub fn any_untold(conn: &Connection, book: i64, but: i64, since: Millis) -> Result<bool> {
     Ok(conn
-        .prepare_cached(&format!(
-            "SELECT l.id, {} FROM postonce_reports p JOIN postonce_report_lines l ON l.id >= ifnull({}, p.first_line)
-                 AND l.id < ifnull({}, p.first_line + p.rows) AND +l.report = p.id
-             WHERE p.book = ?1 AND p.rows IS NOT NULL AND p.id <> ?2 AND p.window_end > ?5 AND +l.kind = ?3 AND +l.name = ?4
-             ORDER BY p.id DESC LIMIT 1",
-            COLUMNS.split(", ").map(|c| format!("l.{}", c.trim())).collect::<Vec<_>>().join(", "),
-            indexed("<", "DESC"),
-            indexed(">", "ASC"),
-        ))?
-        .query_row(params![book, but, kind, name, since], read)
-        .optional()?)
+        .prepare_cached(
+            &format!("SELECT EXISTS (SELECT 1 FROM postonce_reports p WHERE p.book = ?1 AND p.rows > 0 AND p.id <> ?2 AND p.window_end > ?3
+                 AND {BELIEVED} AND p.id NOT IN (SELECT r.report FROM postonce_runs r WHERE r.book = ?1 AND r.state = 'COMPLETED'))
+               OR EXISTS (SELECT 1 FROM postonce_runs r JOIN postonce_run_counts c ON c.run = r.id AND c.side = 'T'
+                 WHERE r.book = ?1 AND r.state = 'COMPLETED' AND r.window_end > ?3 AND c.bucket IN ('pending_theirs', 'not_ours'))"),
+        )?
+        .query_row(params![book, but, since], |r| r.get(0))?)
+}
+
+/// Lines of reports that no entry has met though one should have, the newest of each row: those of which somebody was
+/// told, and where neither an entry came since nor a person said that there is another line.
+pub fn open(conn: &Connection, book: i64) -> Result<Vec<StoredLine>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT l.id, {} FROM postonce_discrepancies d JOIN postonce_report_lines l ON l.id = d.line
+         WHERE d.book = ?1 AND (d.class = 'MISSING_OURS' OR d.class = 'PARKED_OURS') AND d.resolution IS NOT 'AUTO_FETCHED'
+           AND d.resolution IS NOT 'AUTO_LATE_MATCH' AND d.resolution IS NOT 'DUPLICATE_OF' ORDER BY l.id",
+        COLUMNS.split(", ").map(|c| format!("l.{}", c.trim())).collect::<Vec<_>>().join(", "),
+    ))?;
+    let rows = statement.query_map([book], read)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Did the row of this line settle an entry otherwise than by name?
+pub fn row_is_settled(conn: &Connection, book: i64, line: i64) -> Result<bool> {
+    Ok(conn
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM postonce_report_lines l JOIN postonce_settled s ON s.book = ?1 AND s.line_ref = l.line_ref
+               AND s.rule IS NOT NULL WHERE l.id = ?2)",
+        )?
+        .query_row([book, line], |r| r.get(0))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(30))]
+        #[test]
+        fn each_name_is_found_in_the_newest_report_that_has_it_and_ended_after_its_time(
+            mut reports in proptest::collection::vec(proptest::collection::vec("[a-c]{1,6}", 0..700), 1..4),
+            mut sought in proptest::collection::vec(("[a-c]{1,6}", 0_i64..5), 0..60),
+        ) {
+            let conn = Connection::open_in_memory().unwrap();
+            conn.execute_batch(include_str!("../../../schema.sql")).unwrap();
+            let mut id = 7;
+            for (at, names) in reports.iter_mut().enumerate() {
+                names.sort();
+                let (report, first) = (at as i64 + 1, id);
+                let sql = "INSERT INTO postonce_reports(id, book, source, name, origin, window_start, window_end, sha256, fetched_at, first_line)
+                           VALUES (?1, 1, 1, 'list', 'api', -1, ?1, randomblob(32), 0, ?2)";
+                conn.execute(sql, [report, first]).unwrap();
+                for name in names.iter() {
+                    let sql = "INSERT INTO postonce_report_lines(id, report, kind, name, place, line_ref, gross, tax, fee, net, currency, pending)
+                               VALUES (?1, ?2, 'payment', ?3, 1, 'r' || ?1, 5, 0, 0, 5, 'EUR', 0)";
+                    conn.execute(sql, params![id, report, name]).unwrap();
+                    id += 1;
+                }
+                conn.execute("UPDATE postonce_reports SET kept = kept + ?2 WHERE id = ?1", [report, names.len() as i64]).unwrap();
+                conn.execute("UPDATE postonce_reports SET rows = kept WHERE id = ?1", [report]).unwrap();
+            }
+            sought.sort();
+            let but = 2;
+            let wanted: Vec<Sought> =
+                sought.iter().map(|(name, since)| Sought { kind: "payment", name, since: *since }).collect();
+            let found = find_all(&conn, 1, but, &wanted).unwrap();
+            for ((name, since), found) in sought.iter().zip(&found) {
+                let newest = (1..=reports.len() as i64)
+                    .rev()
+                    .find(|report| *report != but && *since < *report && reports[*report as usize - 1].contains(name));
+                let sql = "SELECT report FROM postonce_report_lines WHERE id = ?1";
+                let found = found.as_ref().map(|line| {
+                    assert_eq!(&line.name, name);
+                    conn.query_row(sql, [line.id], |r| r.get::<_, i64>(0)).unwrap()
+                });
+                prop_assert_eq!(found, newest, "{} since {}", name, since);
+            }
+        }
+    }
 }
