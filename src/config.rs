@@ -4,6 +4,7 @@
 //! `file:PATH` and are never part of a message.
 
 use crate::event::Mode;
+use crate::toml_file;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -606,7 +607,7 @@ impl Loaded {
 
     /// From a text.
     pub fn parse(text: String) -> Result<Loaded, Vec<Fault>> {
-        match toml::from_str(&text) {
+        match toml_file::read(&text) {
             Ok(config) => Ok(Loaded { config, text }),
             Err(e) => {
                 let line = e.span().map_or(0, |span| line_of(&text, span.start));

@@ -16,6 +16,7 @@ use crate::source::{self, matches};
 use crate::steps::apply;
 pub use crate::steps::apply::Post;
 use crate::store::{Options, Tx, foreign, outbox};
+use crate::toml_file;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use rusqlite::Connection;
 use serde::Serialize;
@@ -46,7 +47,7 @@ pub struct Builder {
 impl Postonce {
     /// Begins with the SQLite file: the app's own, or a new one.
     pub fn builder(database: impl AsRef<Path>) -> Builder {
-        let mut config: Config = toml::from_str("").expect("every value has a default");
+        let mut config: Config = toml_file::read("").expect("every value has a default");
         config.database = database.as_ref().to_owned();
         Builder { config, options: Options::default(), closures: Vec::new(), text: String::new() }
     }
@@ -304,7 +305,7 @@ impl Source {
     /// A source by its name, the last part of its path. The provider has the same name unless [`Source::provider`] says
     /// otherwise.
     pub fn new(name: &str) -> Source {
-        let mut config: SourceConfig = toml::from_str("name = \"x\"").expect("every other value has a default");
+        let mut config: SourceConfig = toml_file::read("name = \"x\"").expect("every other value has a default");
         config.name = here(name.to_owned());
         Source { config }
     }

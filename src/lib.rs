@@ -45,6 +45,14 @@
 //! there is no float anywhere. [`Postonce`] is the whole of it, [`apply_once`] only the ten lines that make one piece of
 //! work happen once. [`rusqlite`] is re-exported in the version that both take.
 //!
+//! How SQLite is compiled is settled by the app's own `.cargo/config.toml`, not by this crate. Without these lines it
+//! shares page memory under one lock and calls `fsync` instead of `fdatasync`: as correct and as durable, only slower.
+//!
+//! ```toml
+//! [env]
+//! LIBSQLITE3_FLAGS = "-USQLITE_ENABLE_MEMORY_MANAGEMENT -DHAVE_FDATASYNC=1"
+//! ```
+//!
 //! The modules stand in the order in which an event meets them, in groups; a module imports only from groups above its
 //! own: values, then providers (data and how it is read), then the store (every SQL statement), then the steps, then
 //! what runs them.
@@ -64,6 +72,7 @@ pub mod event;
 pub mod fault;
 pub mod money;
 pub mod retry;
+mod toml_file;
 // 2. providers
 pub mod providers;
 pub mod pull;

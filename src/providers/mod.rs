@@ -13,6 +13,7 @@ pub mod schemes;
 pub mod signature;
 pub mod vectors;
 
+use crate::toml_file;
 use interpret::grammar::{EntityRule, EventHalf, EventRules, FetchRule, IgnoreRule, MovementRule, ParkRule};
 use interpret::tables::Rules;
 use serde::Deserialize;
@@ -250,7 +251,7 @@ impl Recipe {
     /// Reads and checks a file's text; `file` is only for messages.
     pub fn read(file: &str, text: &str) -> Result<Recipe, RecipeError> {
         let fail = |problem: String| RecipeError { file: file.to_owned(), problem };
-        let recipe: Recipe = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
+        let recipe: Recipe = toml_file::read(text).map_err(|e| fail(e.to_string()))?;
         recipe.signature.check().map_err(fail)?;
         recipe.handshake.iter().try_for_each(handshake::Handshake::check).map_err(fail)?;
         let wrong = [&recipe.movements.wrong, &recipe.entities.wrong, &recipe.fetches.wrong, &recipe.parks.wrong];

@@ -73,7 +73,10 @@ impl Plan {
             (None, _) => Some(TimeZone::UTC),
         };
         let zone = zone.unwrap_or_else(|| {
-            fault(format!("zone {:?} is not known", config.zone), "zone = \"Europe/Berlin\"");
+            fault(
+                format!("zone {:?} is not known", config.zone.as_deref().unwrap_or_default()),
+                "zone = \"Europe/Berlin\"",
+            );
             TimeZone::UTC
         });
         let currency = config.currency.as_deref().and_then(|code| {
