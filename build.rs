@@ -1,5 +1,5 @@
-//! Compiles every `src/providers/*.toml` into the binary: a provider is added by adding its file. Comments stay behind.
-//! Packs the relocations of the static binary.
+//! Compiles every `src/providers/*.toml` into the binary: a provider is added by adding its file. Packs the
+//! relocations of the static binary.
 
 use std::{env, fs, path::Path};
 
@@ -11,12 +11,10 @@ fn main() {
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
         .collect();
     names.sort();
+    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     let rows: String = names
         .iter()
-        .map(|name| {
-            let text = fs::read_to_string(folder.join(format!("{name}.toml"))).expect("a provider's file is a text");
-            format!("({name:?}, {:?}),\n", without_comments(&text))
-        })
+        .map(|name| format!("({name:?}, include_str!(r\"{root}/src/providers/{name}.toml\")),\n"))
         .collect();
     // The static binary relocates itself: a quarter of a megabyte of addresses, packed to a few kilobytes. A glibc that is
     // older than 2.36 could not start one of these, so it is for musl only.
@@ -25,15 +23,4 @@ fn main() {
     }
     let out = Path::new(&env::var("OUT_DIR").expect("cargo sets it")).join("providers.rs");
     fs::write(out, format!("&[\n{rows}]")).expect("OUT_DIR is writable");
-}
-
-/// A fifth of these files is comments. Their lines are left empty, so that a fault is told with its line; a file that has
-/// a text of several lines is left as it is.
-fn without_comments(text: &str) -> String {
-    if text.contains("\"\"\"") || text.contains("'''") {
-        return text.to_owned();
-    }
-    text.lines()
-        .map(|line| if line.trim_start().starts_with('#') { "\n".into() } else { format!("{line}\n") })
-        .collect()
 }
