@@ -127,7 +127,7 @@ pub fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool)>
     make_private(path)?;
     let conn = connect(path, options)?;
     fault::point("opened");
-    let ours = has_schema(&conn)?;
+    let ours = has_schema(&conn, path)?;
     let mode: String = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
     let empty: bool = conn.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |r| r.get(0))?;
     if mode != "wal" {
@@ -162,9 +162,10 @@ pub fn open_for_reading(path: &Path) -> Result<Connection> {
             "name the database with --database FILE, or start the server once (`postonce serve`)",
         ));
     }
+    refuse_folder(path)?;
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(Duration::from_secs(5))?;
-    if !has_schema(&conn)? {
+    if !has_schema(&conn, path)? {
         return Err(Error::refused(
             format!("{} has no postonce tables", path.display()),
             "name the database that `postonce serve` writes",
@@ -269,8 +270,22 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     rustix::fs::statvfs(folder).ok().map(|s| s.f_bavail * s.f_frsize)
 }
 
-fn has_schema(conn: &Connection) -> Result<bool> {
-    Ok(conn.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'postonce_meta')", [], |r| r.get(0))?)
+fn has_schema(conn: &Connection, path: &Path) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'postonce_meta')";
+    conn.query_row(sql, [], |r| r.get(0)).map_err(|e| match e.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase) => Error::refused(
+            format!("{} is no SQLite file", path.display()),
+            "name the file that `postonce serve` writes; if this was one, restore a backup (`postonce restore`)",
+        ),
+        _ => e.into(),
+    })
+}
+
+fn refuse_folder(path: &Path) -> Result<()> {
+    if fs::metadata(path).is_ok_and(|m| m.is_dir()) {
+        return Err(Error::refused(format!("{} is a folder", path.display()), "name a file in it"));
+    }
+    Ok(())
 }
 
 /// SQLite counts its memory under a lock that every allocation of every thread takes, a tenth of a write's time, and nobody
@@ -345,12 +360,7 @@ fn make_private(path: &Path) -> Result<()> {
     let made = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path);
     match made {
         Ok(_) => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-            if fs::metadata(path).is_ok_and(|m| m.is_dir()) {
-                return Err(Error::refused(format!("{} is a folder", path.display()), "name a file in it"));
-            }
-            Ok(())
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => refuse_folder(path),
         Err(e) => Err(Error::refused(
             format!("cannot make {}: {e}", path.display()),
             "check that the folder exists and belongs to the user that runs postonce",

@@ -259,3 +259,24 @@ fn listings_work_in_a_pipe_that_closes_and_while_the_server_writes() {
         assert!(server.run(&[list, "--json"]).0 <= 1, "{list}");
     }
 }
+
+#[test]
+fn what_is_no_database_of_ours_is_named_with_a_way_out() {
+    let folder = crate::harness::Folder::new();
+    let (text, other) = (folder.join("notes.txt"), folder.join("other.db"));
+    std::fs::write(&text, "not a database ".repeat(100)).unwrap();
+    rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
+    for (path, what) in [
+        (folder.join(""), "is a folder"),
+        (folder.join("none.db"), "does not exist"),
+        (text, "is no SQLite file"),
+        (other, "has no postonce tables"),
+    ] {
+        for command in ["ledger", "events", "check"] {
+            let output = crate::harness::postonce().args([command, "--database"]).arg(&path).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            let named = told.contains(what) && told.contains(path.to_str().unwrap()) && told.contains("try:");
+            assert!(output.status.code() == Some(3) && named, "{command} {}: {told}", path.display());
+        }
+    }
+}
