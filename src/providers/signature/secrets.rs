@@ -37,12 +37,11 @@ impl Secret {
         Secret { name: name.to_owned(), key_id: None, ends_at_ms: None, text: text.to_owned() }
     }
 
-    /// A secret from a file or a variable: white space around it is taken off. The flag says whether there was any beyond
-    /// the end of a line, so that the program can say so once at start.
+    /// A secret from a file or a variable: white space around it is taken off. The flag says whether there was any, so
+    /// that the program can warn once at start.
     pub fn pasted(name: &str, text: &str) -> (Secret, bool) {
         let text_only = text.trim().trim_start_matches('\u{feff}');
-        let line = text.strip_suffix('\n').unwrap_or(text);
-        (Secret::exact(name, text_only), text_only != line.strip_suffix('\r').unwrap_or(line))
+        (Secret::exact(name, text_only), text_only != text)
     }
 
     pub(crate) fn text(&self) -> &str {

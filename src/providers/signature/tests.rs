@@ -155,14 +155,9 @@ fn a_header_name_has_no_case_and_a_repeated_header_is_one_list_or_a_refusal() {
 
 #[test]
 fn white_space_around_a_pasted_secret_is_taken_off_and_told() {
-    for (text, had) in [
-        ("whsec_abc123", false),
-        ("whsec_abc123\n", false), // what an editor or echo leaves is no mistake
-        ("whsec_abc123\r\n", false),
-        ("whsec_abc123 \n", true),
-        ("whsec_abc123\n\n", true),
-        (" whsec_abc123", true),
-    ] {
+    for (text, had) in
+        [("whsec_abc123\n", true), ("whsec_abc123\r\n", true), (" whsec_abc123", true), ("whsec_abc123", false)]
+    {
         let (secret, trimmed) = Secret::pasted("main", text);
         assert_eq!((secret.text(), trimmed), ("whsec_abc123", had));
     }
