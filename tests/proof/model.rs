@@ -1,5 +1,6 @@
 //! Random histories against a model that fits on a page: deliveries, redeliveries, reorderings, conflicts, sweeps in the
-//! middle of work, replays, corrections, retention, settlement runs, crashes and power cuts. A failure is shrunk to the shortest history that shows it.
+//! middle of work, replays, corrections, retention, settlement runs, crashes and power cuts. A failure is shrunk to the
+//! shortest history that shows it.
 
 use crate::disk::{Cut, Disk, Image, Replay, lay_out, long};
 use crate::engine::{check, hand_over, settled, start_with};
