@@ -82,7 +82,7 @@ const targets = [
   ["bytes of the file a payment, beside the body and 700", bytes === undefined ? undefined : bytes / (body + 700), "<=", 1.3],
   ["resident memory at 256 connections, MiB", (figure("served memory", () => true, "peak_kib") ?? NaN) / 1024, "<=", 64],
   [`start with ${show(Number(full))} events, ms`, figure(full, named("start"), "ms"), "<=", 300],
-  ["the binary, MB", figure("binary", () => true, "bytes") / 1e6, "<=", 12],
+  ["the binary of scripts/package, MB", figure("binary", () => true, "bytes") / 1e6, "<=", 12],
 ];
 table(["target", "wanted", "measured", ""], targets.map(([name, value, sign, wanted]) => {
   const known = Number.isFinite(value);
