@@ -2,8 +2,8 @@
 //! the buckets that a card provider's file cannot have. Faults are planted at random; exactly they are found, twice.
 
 use crate::harness::Folder;
-use crate::lab::Lab;
-use postonce::settlement::told::{self, Told};
+use crate::lab::{self, Lab};
+use postonce::settlement::told;
 use postonce::settlement::window;
 use postonce::steps::settle::Settled;
 use postonce::store::raw::Origin;
@@ -102,22 +102,7 @@ fn statement(lab: &Lab, name: &str, rows: &[String]) -> std::path::PathBuf {
 }
 
 fn told(kind: &str, reference: &str, amount: i64, currency: &str, at: i64) -> Vec<u8> {
-    let told = Told {
-        kind: kind.into(),
-        reference: reference.into(),
-        aliases: vec![],
-        parent: None,
-        amount,
-        currency: currency.into(),
-        fee: None,
-        fee_currency: None,
-        tax: None,
-        occurred_at: at,
-        mode: "live".into(),
-        report: 0,
-        line: 0,
-    };
-    told.body()
+    lab::told(kind, reference, amount, currency, at).body()
 }
 
 fn row(id: &str, kind: &str, reference: &str, amount: i64, currency: &str, at: i64, status: &str) -> String {

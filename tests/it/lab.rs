@@ -5,6 +5,7 @@ use postonce::config::Loaded;
 use postonce::engine::{self, Engine, Parts};
 use postonce::event::Millis;
 use postonce::pull::Pace;
+use postonce::settlement::told::Told;
 use postonce::settlement::window;
 use postonce::source::Source;
 use postonce::steps::settle::{self, Ask, Settled};
@@ -112,5 +113,24 @@ impl Lab {
     pub fn check(&self) {
         let offences = self.engine.shared().store.read(postonce::store::check::run).unwrap();
         assert!(offences.is_empty(), "{offences:?}");
+    }
+}
+
+/// A movement as a line of a report tells it.
+pub fn told(kind: &str, reference: &str, amount: i64, currency: &str, at: Millis) -> Told {
+    Told {
+        kind: kind.into(),
+        reference: reference.into(),
+        aliases: vec![],
+        parent: None,
+        amount,
+        currency: currency.into(),
+        fee: None,
+        fee_currency: None,
+        tax: None,
+        occurred_at: at,
+        mode: "live".into(),
+        report: 0,
+        line: 0,
     }
 }

@@ -1,7 +1,7 @@
 //! Movements that come after the report that tells them: no later report repeats their line, and still they find it.
 
 use crate::harness::Folder;
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use postonce::settlement::told::{self, Told};
 use postonce::settlement::window;
 use postonce::steps::settle::Settled;
@@ -46,21 +46,7 @@ fn tell(lab: &Lab, all: &[Told]) {
 }
 
 fn told(kind: &str, reference: &str, amount: i64, at: i64) -> Told {
-    Told {
-        kind: kind.into(),
-        reference: reference.into(),
-        aliases: vec![],
-        parent: None,
-        amount,
-        currency: "EUR".into(),
-        fee: None,
-        fee_currency: None,
-        tax: None,
-        occurred_at: at,
-        mode: "live".into(),
-        report: 0,
-        line: 0,
-    }
+    lab::told(kind, reference, amount, "EUR", at)
 }
 
 /// A day's statement: eight payments that are there on both sides, and rows of one's own, without their time; a fee

@@ -3,7 +3,7 @@
 //! In this process, with the real engine and report files; the seed of a failing case is printed by proptest.
 
 use crate::harness::Folder;
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use postonce::event::Millis;
 use postonce::settlement::told::{self, Told};
 use postonce::settlement::window;
@@ -83,21 +83,7 @@ fn csv(rows: &[Row]) -> String {
 }
 
 fn told(kind: &str, reference: String, amount: i64, currency: &str, fee: Option<i64>, at: Millis) -> Told {
-    Told {
-        kind: kind.into(),
-        reference,
-        aliases: vec![],
-        parent: None,
-        amount,
-        currency: currency.into(),
-        fee,
-        fee_currency: None,
-        tax: None,
-        occurred_at: at,
-        mode: "live".into(),
-        report: 0,
-        line: 0,
-    }
+    Told { fee, ..lab::told(kind, &reference, amount, currency, at) }
 }
 
 /// What is wrong with one movement.
