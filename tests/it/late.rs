@@ -230,3 +230,27 @@ fn a_report_that_looked_like_another_accounts_settles_nothing_later() {
     assert_eq!(lab.items(look.run), BTreeSet::from(["missing_theirs payment x-3".into()]), "{look:?}");
     lab.check();
 }
+
+#[test]
+fn a_movement_that_comes_after_a_person_booked_its_line_is_for_a_person() {
+    let lab = lab();
+    let rows = ["a1,payment,booked-1,,500,EUR,TIME,done,", "a2,payment,ch-2,,600,EUR,TIME,done,"];
+    let first = day(&lab, 1, &rows);
+    assert_eq!(first.found, 2, "{first:?}");
+    let shared = lab.engine.shared();
+    for line in ["booked-1", "ch-2"] {
+        let id = lab.number(&format!("SELECT id FROM postonce_discrepancies WHERE reference = '{line}'"));
+        let end = move |tx: &postonce::store::Tx| {
+            let how = "POSTED_CORRECTION";
+            postonce::store::settlement::discrepancies::resolve(tx, id, how, "ada", "booked by hand, credit 17")
+        };
+        shared.store.write(end).unwrap();
+    }
+    let at = start() + HOUR;
+    let second = Told { aliases: vec!["ch-2".into()], ..told("payment", "pi-2", 600, at) };
+    tell(&lab, &[told("payment", "booked-1", 500, at), second]);
+    let look = again(&lab, 5);
+    let twice = ["missing_theirs payment booked-1", "missing_theirs payment pi-2"].map(String::from);
+    assert_eq!(lab.items(look.run), BTreeSet::from(twice), "the money may stand in the books twice: {look:?}");
+    lab.check();
+}

@@ -281,6 +281,8 @@ pub struct Feed<'a> {
     /// Lines of earlier reports that still lack an entry, by their row. A report that has the row again speaks for
     /// itself: it is taken out as it comes by.
     open: RefCell<HashMap<String, StoredLine>>,
+    /// Rows of earlier reports that an entry must not meet unseen: a person has booked them.
+    booked_by_hand: HashSet<String>,
 }
 
 impl<'a> Feed<'a> {
@@ -300,7 +302,8 @@ impl<'a> Feed<'a> {
         let extras = Extras::of(conn, scope.of.book)?;
         let open = reports::open(conn, scope.of.book)?.into_iter().map(|line| (line.line_ref.clone(), line));
         let open = RefCell::new(open.collect());
-        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, hashes, operations, open })
+        let booked_by_hand = reports::booked_by_hand(conn, scope.of.book)?;
+        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, hashes, operations, open, booked_by_hand })
     }
 
     fn ours(&self, record: &Record) -> Option<Ours> {
@@ -439,6 +442,7 @@ impl Feed<'_> {
             for ((.., at), line) in names.iter().zip(reports::find_all(self.conn, book, report, &sought)?) {
                 if let Some(line) = line
                     && found[*at].is_none()
+                    && !self.booked_by_hand.contains(&line.line_ref)
                 {
                     found[*at] = Some(self.earlier(&line));
                 }

@@ -10,6 +10,7 @@ use crate::event::Millis;
 use crate::money::{Currency, Money};
 use crate::store::Tx;
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
+use std::collections::HashSet;
 
 /// A line as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -452,13 +453,27 @@ pub fn any_untold(conn: &Connection, book: i64, but: i64, since: Millis) -> Resu
         .query_row(params![book, but, since], |r| r.get(0))?)
 }
 
+/// A discrepancy (`d`) of a line that lacks its entry, and got none since; in these words for its index.
+const LACKS_ITS_ENTRY: &str =
+    "(d.class = 'MISSING_OURS' OR d.class = 'PARKED_OURS') AND d.resolution IS NOT 'AUTO_FETCHED'
+    AND d.resolution IS NOT 'AUTO_LATE_MATCH' AND d.resolution IS NOT 'DUPLICATE_OF'";
+
+/// Rows that a person has booked by hand: an entry that comes for one of them may be the same money once more.
+pub fn booked_by_hand(conn: &Connection, book: i64) -> Result<HashSet<String>> {
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT l.line_ref FROM postonce_discrepancies d JOIN postonce_report_lines l ON l.id = d.line
+         WHERE d.book = ?1 AND {LACKS_ITS_ENTRY} AND d.resolution = 'POSTED_CORRECTION'"
+    ))?;
+    let rows = statement.query_map([book], |r| r.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// Lines of reports that no entry has met though one should have, the newest of each row: those of which somebody was
-/// told, and where neither an entry came since nor a person said that there is another line.
+/// told, and where neither an entry came since, nor a person booked it or said that there is another line.
 pub fn open(conn: &Connection, book: i64) -> Result<Vec<StoredLine>> {
     let mut statement = conn.prepare_cached(&format!(
         "SELECT l.id, {} FROM postonce_discrepancies d JOIN postonce_report_lines l ON l.id = d.line
-         WHERE d.book = ?1 AND (d.class = 'MISSING_OURS' OR d.class = 'PARKED_OURS') AND d.resolution IS NOT 'AUTO_FETCHED'
-           AND d.resolution IS NOT 'AUTO_LATE_MATCH' AND d.resolution IS NOT 'DUPLICATE_OF' ORDER BY l.id",
+         WHERE d.book = ?1 AND {LACKS_ITS_ENTRY} AND d.resolution IS NOT 'POSTED_CORRECTION' ORDER BY l.id",
         COLUMNS.split(", ").map(|c| format!("l.{}", c.trim())).collect::<Vec<_>>().join(", "),
     ))?;
     let rows = statement.query_map([book], read)?;
