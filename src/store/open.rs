@@ -82,6 +82,7 @@ pub struct Lock {
 impl Lock {
     /// Takes it, or says who has it.
     pub fn take(database: &Path) -> Result<Lock> {
+        refuse_folder(database)?; // before a lock stands beside it
         Lock::take_for(database, "-postonce.lock")
     }
 

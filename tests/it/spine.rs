@@ -264,6 +264,13 @@ fn listings_work_in_a_pipe_that_closes_and_while_the_server_writes() {
 fn what_is_no_database_of_ours_is_named_with_a_way_out() {
     let folder = crate::harness::Folder::new();
     let (text, other) = (folder.join("notes.txt"), folder.join("other.db"));
+    std::fs::create_dir(folder.join("inner")).unwrap();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0", "--source", "stripe=env:SECRET"];
+    let mut serve = crate::harness::postonce();
+    serve.args(args).env("SECRET", "whsec_x").arg("--database").arg(folder.join("inner"));
+    let told = String::from_utf8_lossy(&serve.output().unwrap().stderr).into_owned();
+    assert!(told.contains("is a folder") && told.contains("try:"), "{told}");
+    assert!(!folder.join("inner-postonce.lock").exists(), "nothing is left beside it");
     std::fs::write(&text, "not a database ".repeat(100)).unwrap();
     rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
     for (path, what) in [
