@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use polling::{Event, Events, Poller};
+use polling::{Event, Events, PollMode, Poller};
 use sha2::Sha256;
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -69,6 +69,8 @@ struct Conn {
     inbox: Vec<u8>,
     since: Instant,
     busy: bool,
+    /// The socket was full: it is watched for room too.
+    full: bool,
 }
 
 /// Unique signed requests.
@@ -150,8 +152,9 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
         stream.set_nodelay(true).map_err(fail)?;
         stream.set_nonblocking(true).map_err(fail)?;
         // Safety: the stream lives in `conns` until the poller is dropped.
-        unsafe { poller.add(&stream, Event::readable(at)) }.map_err(fail)?;
-        conns.push(Conn { stream, out: Vec::new(), sent: 0, inbox: Vec::new(), since: Instant::now(), busy: false });
+        unsafe { poller.add_with_mode(&stream, Event::readable(at), PollMode::Level) }.map_err(fail)?;
+        let since = Instant::now();
+        conns.push(Conn { stream, out: Vec::new(), sent: 0, inbox: Vec::new(), since, busy: false, full: false });
     }
     let mut heard = Heard { next: offer.first, ..Heard::default() };
     let mut maker = Maker::new(offer.size, offer.secret, offer.hot);
@@ -165,10 +168,7 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
         let over = now - began >= offer.time;
         while !over && let Some(at) = idle.front().copied() {
             let since = match gap {
-                Some(gap) if due > Instant::now() => {
-                    let _ = gap;
-                    break;
-                }
+                Some(_) if due > Instant::now() => break,
                 Some(gap) => {
                     let since = due;
                     due += gap;
@@ -204,14 +204,12 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
         poller.wait(&mut events, Some(wait)).map_err(fail)?;
         for event in events.iter() {
             let conn = &mut conns[event.key];
-            if event.writable && conn.sent < conn.out.len() {
+            if event.writable {
                 push(conn, &poller, event.key).map_err(fail)?;
             }
             if event.readable && pull(conn, &mut heard).map_err(fail)? {
                 idle.push_back(event.key);
             }
-            let interest = Event::new(event.key, true, conn.sent < conn.out.len());
-            poller.modify(&conn.stream, interest).map_err(fail)?;
         }
     }
     heard.seconds = began.elapsed().min(offer.time).as_secs_f64();
@@ -222,15 +220,19 @@ pub(super) fn run(offer: &Offer) -> Result<Heard> {
     Ok(heard)
 }
 
+/// Writes what the socket takes, and watches it for room only while there is more.
 fn push(conn: &mut Conn, poller: &Poller, at: usize) -> std::io::Result<()> {
     while conn.sent < conn.out.len() {
         match conn.stream.write(&conn.out[conn.sent..]) {
             Ok(count) => conn.sent += count,
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                return poller.modify(&conn.stream, Event::all(at));
-            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
             Err(e) => return Err(e),
         }
+    }
+    let full = conn.sent < conn.out.len();
+    if full != conn.full {
+        conn.full = full;
+        poller.modify_with_mode(&conn.stream, Event::new(at, true, full), PollMode::Level)?;
     }
     Ok(())
 }
@@ -249,17 +251,23 @@ fn pull(conn: &mut Conn, heard: &mut Heard) -> std::io::Result<bool> {
             break;
         }
     }
-    let Some(head) = conn.inbox.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(false) };
-    let text = String::from_utf8_lossy(&conn.inbox[..head]).to_ascii_lowercase();
-    let length =
-        text.split("content-length:").nth(1).and_then(|t| t.split("\r\n").next()?.trim().parse().ok()).unwrap_or(0);
-    if conn.inbox.len() < head + 4 + length {
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut answer = httparse::Response::new(&mut headers);
+    let head = match answer.parse(&conn.inbox) {
+        Ok(httparse::Status::Complete(head)) => head,
+        Ok(httparse::Status::Partial) => return Ok(false),
+        Err(e) => return Err(std::io::Error::other(format!("an answer is no HTTP: {e}"))),
+    };
+    let length = answer.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
+    let length: usize = length.and_then(|h| std::str::from_utf8(h.value).ok()?.trim().parse().ok()).unwrap_or(0);
+    if conn.inbox.len() < head + length {
         return Ok(false);
     }
+    let refused = answer.code != Some(200);
     let took = conn.since.elapsed().as_micros();
     heard.latencies_us.push(u32::try_from(took).unwrap_or(u32::MAX));
     heard.answered += 1;
-    heard.refused += u64::from(!text.starts_with("http/1.1 200"));
+    heard.refused += u64::from(refused);
     conn.inbox.clear();
     conn.busy = false;
     Ok(true)
