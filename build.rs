@@ -11,11 +11,9 @@ fn main() {
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
         .collect();
     names.sort();
-    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    let rows: String = names
-        .iter()
-        .map(|name| format!("({name:?}, include_str!(r\"{root}/src/providers/{name}.toml\")),\n"))
-        .collect();
+    // The folder's place is left to the compiler: two checkouts may share a target folder.
+    let file = |name| format!("concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/src/providers/{name}.toml\")");
+    let rows: String = names.iter().map(|name| format!("({name:?}, include_str!({})),\n", file(name))).collect();
     // The static binary relocates itself: a quarter of a megabyte of addresses, packed to a few kilobytes. A glibc that is
     // older than 2.36 could not start one of these, so it is for musl only.
     if env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|env| env == "musl") {
