@@ -9,6 +9,7 @@ use crate::operator::ask::Ask;
 use crate::operator::layout::{
     code, csrf, duration, href, instant, instant_of, money_text, number, page as framed, since, state,
 };
+use crate::source::Source;
 use crate::steps::preview::Preview;
 use crate::store::audit::{self, Line};
 use crate::store::ledger::EntryLine;
@@ -17,6 +18,7 @@ use crate::store::raw::{self, Body};
 use crate::store::search::{self, EventRow};
 use crate::store::{books, listing};
 use maud::{Markup, html};
+use std::sync::Arc;
 
 /// Everything that is known of one event.
 pub(in crate::operator) struct Story {
@@ -34,7 +36,10 @@ pub(in crate::operator) fn story(ask: &Ask, id: i64) -> Result<Story, Failure> {
     let found = ask.app.shared().store.look(|conn| {
         let Some(row) = search::event(conn, id)? else { return Ok(None) };
         let batch = search::batch_of(conn, id)?;
-        let body = raw::body(conn, batch.map_or(id, |(batch, _)| batch))?;
+        let mut body = raw::body(conn, batch.map_or(id, |(batch, _)| batch))?;
+        if let Some(body) = &mut body {
+            body.headers = shown(&body.headers, ask.app.shared().sources.get(&row.source).map(Arc::as_ref));
+        }
         let entries = books::entries_of_event(conn, id)?;
         let mut sent = Vec::new();
         for entry in &entries {
@@ -48,6 +53,17 @@ pub(in crate::operator) fn story(ask: &Ask, id: i64) -> Result<Story, Failure> {
         Ok(Some(Story { row, body, entries, messages: sent, audit, batch, items }))
     })?;
     found.ok_or_else(|| Failure::absent(format!("event {id}")))
+}
+
+/// The headers without what proves the sender, which is made from the secret. Of a source that is no longer configured
+/// nobody can say which that is.
+fn shown(headers: &str, source: Option<&Source>) -> String {
+    let proves = |name: &str| source.is_none_or(|source| source.recipe.signature.is_proven_by(name));
+    let line = |line: &str| match line.split_once(": ") {
+        Some((name, value)) if proves(name) => format!("{name}: ({} bytes, kept and not shown)\n", value.len()),
+        _ => format!("{line}\n"),
+    };
+    headers.lines().map(line).collect()
 }
 
 /// The page.

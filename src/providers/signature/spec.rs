@@ -377,9 +377,21 @@ pub struct SettingSpec {
 impl SignatureSpec {
     /// Is this header a shared secret itself (a static token, a password), so that it must not be kept with the delivery?
     pub fn carries_secret_in(&self, header: &str) -> bool {
-        matches!(self.kind, Kind::Token | Kind::Basic)
-            && self.header.all().iter().any(|h| h.eq_ignore_ascii_case(header))
+        matches!(self.kind, Kind::Token | Kind::Basic) && self.reads(header)
             || self.otherwise.as_ref().is_some_and(|other| other.carries_secret_in(header))
+    }
+
+    /// Does this header prove who sent the delivery? Its value is made from the secret, and nobody needs to see it.
+    pub fn is_proven_by(&self, header: &str) -> bool {
+        self.reads(header) || self.otherwise.as_ref().is_some_and(|other| other.is_proven_by(header))
+    }
+
+    fn reads(&self, header: &str) -> bool {
+        let starts = |with: &str| header.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+        self.header.all().iter().any(|name| match name.split_once("{n}") {
+            Some((before, _)) => starts(before),
+            None => name.eq_ignore_ascii_case(header),
+        })
     }
 
     /// Says what is impossible in this table, as one sentence with the field's name.
