@@ -402,7 +402,8 @@ CREATE TABLE postonce_run_items(             -- inserted by reconcile in order w
   CONSTRAINT partner_is_scored_or_not CHECK ((partner IS NULL AND upto IS NULL) = (scored IS NULL)),
   CONSTRAINT theirs_only CHECK (side = 'T' OR NOT (bucket = 'missing_ours' OR bucket = 'pending_theirs' OR bucket = 'provider_only' OR
     bucket = 'not_ours' OR bucket = 'parked_ours' OR bucket = 'duplicate_theirs')),
-  CONSTRAINT ours_only CHECK (side = 'O' OR NOT (bucket = 'missing_theirs' OR bucket = 'in_transit' OR bucket = 'duplicate_ours')),
+  -- a line is duplicate_ours where a person booked it and its entry came after all
+  CONSTRAINT ours_only CHECK (side = 'O' OR NOT (bucket = 'missing_theirs' OR bucket = 'in_transit')),
   CONSTRAINT a_pair_is_under_its_line CHECK (side = 'T' OR scored IS NOT 1)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX postonce_run_items_to_look_at ON postonce_run_items(run, bucket) WHERE bucket <> 'matched';

@@ -43,6 +43,8 @@ pub struct Theirs {
     pub provider_only: bool,
     /// A rule says it is another integration's money.
     pub not_ours: bool,
+    /// A person has booked it by hand: an entry that comes for it now is the same money once more.
+    pub booked: bool,
     /// What makes the same row the same line in another report.
     pub line_ref: String,
     /// The line is of the report that is scored; otherwise it only serves as a partner.
@@ -382,6 +384,14 @@ impl<E> Run<'_, E> {
 
     /// Two that belong together, exclusively.
     fn pair(&mut self, line: &Theirs, entry: &Ours, rule: Rule) -> Result<(), E> {
+        if line.booked && entry.settled_ref.is_none() {
+            self.entries.insert(entry.item);
+            self.lines.insert(line.item);
+            // told by the line too: the entry may be of an earlier window
+            let theirs = (Side::Theirs, line.item, line.in_window);
+            self.alone(theirs, Bucket::DuplicateOurs, Some((entry.item, entry.in_window)), Some(rule))?;
+            return self.second_entry(entry, (line.item, line.in_window), rule);
+        }
         let rule = if met_before(line, entry) { Rule::LineRef } else { rule };
         let bucket = verdict(line, entry);
         self.entries.insert(entry.item);
@@ -431,14 +441,12 @@ impl<E> Run<'_, E> {
     }
 
     /// Lines and entries of one key.
-    fn group(&mut self, mut lines: Vec<Theirs>, mut entries: Vec<Ours>) -> Result<(), E> {
-        let first_line = (lines[0].item, lines[0].in_window);
-        let mut at = 0;
-        while at < lines.len() {
-            if self.by_what_it_settled(&lines[at])? {
-                lines.remove(at);
-            } else {
-                at += 1;
+    fn group(&mut self, all: Vec<Theirs>, mut entries: Vec<Ours>) -> Result<(), E> {
+        let first_line = (all[0].item, all[0].in_window);
+        let mut lines = Vec::with_capacity(all.len());
+        for line in all {
+            if !self.by_what_it_settled(&line)? {
+                lines.push(line);
             }
         }
         entries.retain(|entry| !self.entries.contains(entry.item));

@@ -25,6 +25,7 @@ fn line(item: i64, kind: &str, name: &str, gross: i64) -> Theirs {
         pending: false,
         provider_only: false,
         not_ours: false,
+        booked: false,
         line_ref: format!("row {item}"),
         in_window: true,
     }

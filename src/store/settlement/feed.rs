@@ -281,8 +281,8 @@ pub struct Feed<'a> {
     /// Lines of earlier reports that still lack an entry, by their row. A report that has the row again speaks for
     /// itself: it is taken out as it comes by.
     open: RefCell<HashMap<String, StoredLine>>,
-    /// Rows of earlier reports that an entry must not meet unseen: a person has booked them.
-    booked_by_hand: HashSet<String>,
+    /// Rows that a person has booked by hand.
+    booked: HashSet<String>,
 }
 
 impl<'a> Feed<'a> {
@@ -302,8 +302,8 @@ impl<'a> Feed<'a> {
         let extras = Extras::of(conn, scope.of.book)?;
         let open = reports::open(conn, scope.of.book)?.into_iter().map(|line| (line.line_ref.clone(), line));
         let open = RefCell::new(open.collect());
-        let booked_by_hand = reports::booked_by_hand(conn, scope.of.book)?;
-        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, hashes, operations, open, booked_by_hand })
+        let booked = reports::booked_by_hand(conn, scope.of.book)?;
+        Ok(Feed { conn, scope, kinds: Words::default(), extras, others, hashes, operations, open, booked })
     }
 
     fn ours(&self, record: &Record) -> Option<Ours> {
@@ -410,6 +410,7 @@ impl<'a> Feed<'a> {
             shown: line.shown,
             settled_only: self.scope.settled_only,
             pending: line.pending,
+            booked: !self.booked.is_empty() && self.booked.contains(line.line_ref),
             line_ref: line.line_ref.to_owned(),
             in_window,
         }
@@ -442,7 +443,6 @@ impl Feed<'_> {
             for ((.., at), line) in names.iter().zip(reports::find_all(self.conn, book, report, &sought)?) {
                 if let Some(line) = line
                     && found[*at].is_none()
-                    && !self.booked_by_hand.contains(&line.line_ref)
                 {
                     found[*at] = Some(self.earlier(&line));
                 }

@@ -469,11 +469,11 @@ pub fn booked_by_hand(conn: &Connection, book: i64) -> Result<HashSet<String>> {
 }
 
 /// Lines of reports that no entry has met though one should have, the newest of each row: those of which somebody was
-/// told, and where neither an entry came since, nor a person booked it or said that there is another line.
+/// told, and where neither an entry came since, nor a person said that there is another line.
 pub fn open(conn: &Connection, book: i64) -> Result<Vec<StoredLine>> {
     let mut statement = conn.prepare_cached(&format!(
         "SELECT l.id, {} FROM postonce_discrepancies d JOIN postonce_report_lines l ON l.id = d.line
-         WHERE d.book = ?1 AND {LACKS_ITS_ENTRY} AND d.resolution IS NOT 'POSTED_CORRECTION' ORDER BY l.id",
+         WHERE d.book = ?1 AND {LACKS_ITS_ENTRY} ORDER BY l.id",
         COLUMNS.split(", ").map(|c| format!("l.{}", c.trim())).collect::<Vec<_>>().join(", "),
     ))?;
     let rows = statement.query_map([book], read)?;
