@@ -480,14 +480,17 @@ CREATE TABLE postonce_settled(               -- inserted by reconcile: exclusive
 -- a line that met its entry by name meets it by name again; only the others are looked up by the line
 CREATE UNIQUE INDEX postonce_settled_by_line ON postonce_settled(book, line_ref) WHERE rule IS NOT NULL;
 -- A run counts what it settled, a chunk at a time: as many rows as it says, each of an entry of its book that expects a
--- line. (The same asked of each row as it is inserted costs more than the rows.)
+-- line. (The same asked of each row as it is inserted costs more than the rows.) It passes over what others settled
+-- before, which may be millions, by moving settled_upto alone; check counts all of a run once more.
 CREATE TRIGGER postonce_runs_settle BEFORE UPDATE OF settled, settled_upto ON postonce_runs
   WHEN (NEW.settled, NEW.settled_upto) IS NOT (OLD.settled, OLD.settled_upto) BEGIN SELECT
   CASE WHEN OLD.state <> 'RUNNING' THEN RAISE(ABORT, 'the run is over')
-       WHEN NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s CROSS JOIN postonce_journal j ON j.id = s.entry
+       WHEN NEW.settled_upto < OLD.settled_upto THEN RAISE(ABORT, 'a run counts in the order of its entries')
+       WHEN NEW.settled IS NOT OLD.settled AND (
+         NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s CROSS JOIN postonce_journal j ON j.id = s.entry
            WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id AND +j.book = NEW.book AND j.settles = 1)
          OR NEW.settled - OLD.settled IS NOT (SELECT count(*) FROM postonce_settled s
-           WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id)
+           WHERE s.entry > OLD.settled_upto AND s.entry <= NEW.settled_upto AND s.run = NEW.id))
          THEN RAISE(ABORT, 'this entry expects no settlement') END; END;
 CREATE TRIGGER postonce_settled_fixed BEFORE UPDATE ON postonce_settled BEGIN SELECT RAISE(ABORT, 'settled is settled'); END;
 CREATE TRIGGER postonce_settled_kept BEFORE DELETE ON postonce_settled BEGIN SELECT RAISE(ABORT, 'settled is settled'); END;

@@ -282,20 +282,29 @@ pub struct NewSettled {
 const SETTLE: &str =
     "INSERT INTO postonce_settled(entry, book, line, run, at) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
 
+/// Entries of a run that lie farther apart are counted apart: what lies between them others settled.
+const FAR: i64 = 1000;
+
 /// Settles a chunk of entries of a run for good, in their order. One that is settled already stays as it is.
 pub fn settle(tx: &Tx, (book, run): (i64, i64), pairs: &[NewSettled]) -> Result<()> {
-    let Some(last) = pairs.last() else { return Ok(()) };
     let mut by_name = tx.conn.prepare_cached(SETTLE)?;
-    let mut settled = 0;
-    for pair in pairs {
-        settled += match pair.rule {
-            None => by_name.execute([pair.entry, book, pair.line, run, tx.now])?,
-            Some(rule) => otherwise(tx, (book, Some(run)), pair, rule)?,
-        };
+    let mut pass =
+        tx.conn.prepare_cached("UPDATE postonce_runs SET settled_upto = max(settled_upto, ?2) WHERE id = ?1")?;
+    let mut count =
+        tx.conn.prepare_cached("UPDATE postonce_runs SET settled = settled + ?2, settled_upto = ?3 WHERE id = ?1")?;
+    for near in pairs.chunk_by(|one, next| next.entry - one.entry <= FAR) {
+        let mut settled = 0;
+        for pair in near {
+            settled += match pair.rule {
+                None => by_name.execute([pair.entry, book, pair.line, run, tx.now])?,
+                Some(rule) => otherwise(tx, (book, Some(run)), pair, rule)?,
+            };
+        }
+        if let (Some(first), Some(last)) = (near.first(), near.last()) {
+            pass.execute([run, first.entry - 1])?;
+            count.execute([run, settled as i64, last.entry])?;
+        }
     }
-    tx.conn
-        .prepare_cached("UPDATE postonce_runs SET settled = settled + ?2, settled_upto = ?3 WHERE id = ?1")?
-        .execute(params![run, settled as i64, last.entry])?;
     Ok(())
 }
 
@@ -533,6 +542,44 @@ mod tests {
             refused(&conn, &COUNTED.replace("+ 4", "+ 5").replace("_upto = 4", "_upto = 5")).contains("expects no")
         );
         assert!(refused(&conn, &COUNTED.replace("+ 4", "+ 3")).contains("expects no settlement"));
+    }
+
+    #[test]
+    fn a_run_does_not_look_at_what_others_settled_however_much_it_is() {
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+        let conn = book();
+        conn.execute_batch(
+            "WITH RECURSIVE n(x) AS (VALUES (10) UNION ALL SELECT x + 1 FROM n WHERE x < 30000)
+               INSERT INTO postonce_settled(entry, book, line, run, at) SELECT x, 1, x, 9, 0 FROM n;
+             INSERT INTO postonce_journal(id, book, kind, ref, raw_event, amount, currency, occurred_at, recorded_at, settles, posting_count, hash)
+               SELECT 30000 + id, 1, 'payment', 'late' || id, id, 5, 'EUR', 50, 50, 1, 1, zeroblob(32) FROM postonce_journal",
+        )
+        .unwrap();
+        let names = crate::store::Names::default();
+        let tx = Tx {
+            conn: &conn,
+            now: 0,
+            due_now: 0,
+            apply_budget: std::time::Duration::from_secs(1),
+            names: &names,
+            trusting: false,
+            seen: crate::store::Seen::default(),
+        };
+        let steps = std::sync::Arc::new(AtomicU64::new(0));
+        let counted = steps.clone();
+        conn.progress_handler(1, Some(move || counted.fetch_add(1, Relaxed) > u64::MAX / 2)).unwrap();
+        // one chunk with entries on both sides of all that, then one behind it
+        let pair = |entry: i64, line| NewSettled { entry, line, rule: None };
+        settle(&tx, (1, 1), &[pair(3, 11), pair(4, 12), pair(30_001, 13)]).unwrap();
+        settle(&tx, (1, 1), &[pair(30_002, 14)]).unwrap();
+        let steps = steps.load(Relaxed);
+        assert!(steps > 0 && steps < 5_000, "{steps} steps of SQLite's machine for four entries beside 30,000");
+        let counted = conn.query_row("SELECT settled, settled_upto FROM postonce_runs", [], |r| {
+            Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?))
+        });
+        assert_eq!(counted.unwrap(), (4, 30_002));
+        let back = refused(&conn, "UPDATE postonce_runs SET settled_upto = 4 WHERE id = 1");
+        assert!(back.contains("in the order of its entries"), "{back}");
     }
 
     #[test]
