@@ -384,7 +384,7 @@ impl<E> Run<'_, E> {
 
     /// Two that belong together, exclusively.
     fn pair(&mut self, line: &Theirs, entry: &Ours, rule: Rule) -> Result<(), E> {
-        if line.booked && entry.settled_ref.is_none() {
+        if line.booked && entry.settled_by.is_none() {
             self.entries.insert(entry.item);
             self.lines.insert(line.item);
             // told by the line too: the entry may be of an earlier window

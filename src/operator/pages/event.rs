@@ -425,4 +425,10 @@ mod tests {
         );
         assert_eq!(pretty_json(b"a=b&c=d"), None);
     }
+
+    #[test]
+    fn of_a_source_that_is_no_longer_configured_no_header_shows_its_value() {
+        let shown = super::shown("Stripe-Signature: t=1,v1=ab\nHost: x\n", None);
+        assert_eq!(shown, "Stripe-Signature: (9 bytes, kept and not shown)\nHost: (1 bytes, kept and not shown)\n");
+    }
 }

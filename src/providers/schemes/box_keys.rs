@@ -12,8 +12,8 @@ pub(crate) struct BoxKeys {
     keys: Vec<(String, &'static str, Option<Keyed>)>,
 }
 
-const PRIMARY: &str = "box-signature-primary";
-const SECONDARY: &str = "box-signature-secondary";
+pub(super) const PRIMARY: &str = "box-signature-primary";
+pub(super) const SECONDARY: &str = "box-signature-secondary";
 
 impl BoxKeys {
     pub(crate) fn new(secrets: &[Ready]) -> BoxKeys {

@@ -23,6 +23,17 @@ pub fn is_known(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
+/// The headers in which the signatures of a scheme stand; the others' stand in the body.
+pub(super) fn signature_headers(scheme: &str) -> &'static [&'static str] {
+    match scheme {
+        "box" => &[box_keys::PRIMARY, box_keys::SECONDARY],
+        "paypal" => &[paypal::SIGNATURE],
+        "truelayer" => &[truelayer::SIGNATURE],
+        "twilio" => &[twilio::SIGNATURE],
+        _ => &[],
+    }
+}
+
 /// A scheme with what it keeps between deliveries.
 pub(crate) enum Scheme {
     Adyen(adyen::Adyen),

@@ -12,6 +12,8 @@ use crate::providers::signature::{
 };
 use x509_parser::prelude::*;
 
+pub(super) const SIGNATURE: &str = "PAYPAL-TRANSMISSION-SIG";
+
 /// The hosts and roots that are trusted.
 pub(crate) struct Paypal {
     hosts: Vec<String>,
@@ -31,7 +33,7 @@ impl Paypal {
     pub(crate) fn verify(&self, case: &Case<'_>, trace: &mut Trace) -> Result<Match, Refusal> {
         let id = case.header("PAYPAL-TRANSMISSION-ID")?;
         let time = case.header("PAYPAL-TRANSMISSION-TIME")?;
-        let signature = case.header("PAYPAL-TRANSMISSION-SIG")?;
+        let signature = case.header(SIGNATURE)?;
         let url = case.header("PAYPAL-CERT-URL")?;
         let signature = decode(Encoding::Base64, signature.as_bytes())
             .ok_or_else(|| Refusal::new(Reason::MalformedHeader, "PAYPAL-TRANSMISSION-SIG is not base64"))?;

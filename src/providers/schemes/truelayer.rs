@@ -9,7 +9,7 @@ use crate::providers::signature::{
 };
 use serde::Deserialize;
 
-const SIGNATURE: &str = "Tl-Signature";
+pub(super) const SIGNATURE: &str = "Tl-Signature";
 /// How many headers a token may name.
 const HEADERS_MAX: usize = 32;
 

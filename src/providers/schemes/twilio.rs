@@ -11,7 +11,7 @@ use sha2::Digest as _;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-const SIGNATURE: &str = "X-Twilio-Signature";
+pub(super) const SIGNATURE: &str = "X-Twilio-Signature";
 const SETTINGS: &str = "X-Twilio-Webhooks-Signature-Settings";
 
 /// Both digests for each secret.

@@ -7,6 +7,7 @@
 //! (JSON inside a form field), `json:/pointer`, `sig:KEY` (a part of the signature header), `setting:NAME` (the source's).
 
 use super::template::{Place, Template};
+use crate::providers::schemes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -383,7 +384,10 @@ impl SignatureSpec {
 
     /// Does this header prove who sent the delivery? Its value is made from the secret, and nobody needs to see it.
     pub fn is_proven_by(&self, header: &str) -> bool {
-        self.reads(header) || self.otherwise.as_ref().is_some_and(|other| other.is_proven_by(header))
+        let of_scheme = self.scheme.as_deref().map_or(&[][..], schemes::signature_headers);
+        self.reads(header)
+            || of_scheme.iter().any(|name| name.eq_ignore_ascii_case(header))
+            || self.otherwise.as_ref().is_some_and(|other| other.is_proven_by(header))
     }
 
     fn reads(&self, header: &str) -> bool {

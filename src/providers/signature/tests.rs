@@ -538,6 +538,26 @@ fn all_providers() -> &'static [(Recipe, Verifier)] {
     })
 }
 
+#[test]
+fn every_header_that_holds_a_signature_is_known_as_one() {
+    for (recipe, _) in all_providers() {
+        for name in recipe.signature.header.all() {
+            assert!(recipe.signature.is_proven_by(&name.replace("{n}", "2")), "{}: {name}", recipe.provider);
+        }
+        assert!(!recipe.signature.is_proven_by("Content-Type"), "{}", recipe.provider);
+    }
+    for (provider, name) in [
+        ("box", "box-signature-primary"),
+        ("box", "Box-Signature-Secondary"),
+        ("docusign", "x-docusign-signature-3"),
+        ("paypal", "paypal-transmission-sig"),
+        ("truelayer", "tl-signature"),
+        ("twilio", "x-twilio-signature"),
+    ] {
+        assert!(recipe(provider).signature.is_proven_by(name), "{provider}: {name}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_delivery_makes_any_verifier_panic(

@@ -546,7 +546,10 @@ mod tests {
 
     #[test]
     fn a_run_does_not_look_at_what_others_settled_however_much_it_is() {
-        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+        use std::sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        };
         let conn = book();
         conn.execute_batch(
             "WITH RECURSIVE n(x) AS (VALUES (10) UNION ALL SELECT x + 1 FROM n WHERE x < 30000)
@@ -565,9 +568,13 @@ mod tests {
             trusting: false,
             seen: crate::store::Seen::default(),
         };
-        let steps = std::sync::Arc::new(AtomicU64::new(0));
-        let counted = steps.clone();
-        conn.progress_handler(1, Some(move || counted.fetch_add(1, Relaxed) > u64::MAX / 2)).unwrap();
+        let steps = Arc::new(AtomicU64::new(0));
+        let each = steps.clone();
+        let count = move || {
+            each.fetch_add(1, Relaxed);
+            false // go on
+        };
+        conn.progress_handler(1, Some(count)).unwrap();
         // one chunk with entries on both sides of all that, then one behind it
         let pair = |entry: i64, line| NewSettled { entry, line, rule: None };
         settle(&tx, (1, 1), &[pair(3, 11), pair(4, 12), pair(30_001, 13)]).unwrap();
