@@ -79,7 +79,6 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
             answering(unavailable(&error));
         }
         (Ok(id), Ack::Stored) => {
-            waking.wake();
             waking.metrics.count(&source, Outcome::Stored);
             answering(said(200, json!({ "status": "stored", "id": id })));
             waking.metrics.acknowledge.note(began.elapsed());
@@ -96,7 +95,6 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
                 }
             };
             waking.when_ended(id, Box::new(told));
-            waking.wake();
         }
     });
     fault::point("before_keep");

@@ -64,7 +64,7 @@ impl Server {
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
-            Limits::default(),
+            limits(),
             proxies,
             move |head, client| router.route(head, client),
             move |request, reply| handler.handle(request, reply),
@@ -99,6 +99,12 @@ impl Server {
         }
         self.engine.stop();
     }
+}
+
+/// The bounds of the public listener. A webhook of the usual size is checked by the thread that read it: handing it over
+/// costs as much.
+pub fn limits() -> Limits {
+    Limits { at_once: 16 << 10, ..Limits::default() }
 }
 
 fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {

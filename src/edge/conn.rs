@@ -118,14 +118,6 @@ impl Reply {
         self.deliver(&response);
     }
 
-    /// Answers many at once, on a thread of the edge: for a caller whose own time is dear, such as the one that has just
-    /// synced a batch to disk. Costs the caller one wake-up for the batch.
-    pub fn send_all(batch: Vec<(Reply, Response)>) {
-        let Some((first, _)) = batch.first() else { return };
-        let shared = Arc::clone(&first.conn.shared);
-        shared.hand_over(batch);
-    }
-
     /// Closes the connection after this answer.
     pub fn close_after(&mut self) {
         self.keep_alive = false;

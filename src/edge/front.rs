@@ -4,8 +4,7 @@
 
 use super::conn::{Conn, Reply};
 use super::peer::Peers;
-use super::pool::{self, Job, Pool};
-use super::response::Response;
+use super::pool::{self, Pool};
 use super::{Client, Handler, Head, Limits, Proxies, Request, Route};
 use polling::Poller;
 use std::io;
@@ -69,14 +68,6 @@ impl Counts {
     }
 }
 
-/// What is told to the polling thread.
-pub(super) enum Mail {
-    /// An answer was given that leaves something to do.
-    Resume(Arc<Conn>),
-    /// Answers to give.
-    Replies(Vec<(Reply, Response)>),
-}
-
 /// What the threads of a front share.
 pub(super) struct Shared {
     pub(super) poller: Poller,
@@ -85,7 +76,9 @@ pub(super) struct Shared {
     pub(super) held: AtomicUsize,
     handler: Box<Handler>,
     pool: Option<Pool>,
-    mail: Mutex<Vec<Mail>>,
+    at_once: usize,
+    /// Connections whose answer was given and leaves something to do.
+    mail: Mutex<Vec<Arc<Conn>>>,
     stopping: AtomicBool,
     life: Mutex<Life>,
     changed: Condvar,
@@ -100,32 +93,18 @@ struct Life {
 impl Shared {
     /// Gives a complete request to the handler.
     pub(super) fn dispatch(&self, request: Request, reply: Reply) {
+        let Request { head, body, .. } = &request;
+        let here = body.len() < self.at_once && head.headers.get("content-encoding").is_none();
         match &self.pool {
-            None => pool::run(&*self.handler, request, reply),
             // a closed pool gives the job back, and dropping it answers 500
-            Some(pool) => drop(pool.push(Job::Request(Box::new(request), reply))),
-        }
-    }
-
-    /// Gives answers to a thread of this front.
-    pub(super) fn hand_over(&self, batch: Vec<(Reply, Response)>) {
-        match &self.pool {
-            None => self.post(Mail::Replies(batch)),
-            Some(pool) => {
-                if let Err(Job::Replies(batch)) = pool.push(Job::Replies(batch)) {
-                    batch.into_iter().for_each(|(reply, response)| reply.send(response));
-                }
-            }
+            Some(pool) if !here => drop(pool.push((Box::new(request), reply))),
+            _ => pool::run(&*self.handler, request, reply),
         }
     }
 
     /// Tells the polling thread to look at a connection again.
     pub(super) fn resume(&self, conn: &Arc<Conn>) {
-        self.post(Mail::Resume(Arc::clone(conn)));
-    }
-
-    fn post(&self, mail: Mail) {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(conn));
         if let Err(error) = self.poller.notify() {
             // the sweep finds the mail a moment later
             log::warn!("the polling thread could not be woken: {error}");
@@ -133,7 +112,7 @@ impl Shared {
     }
 
     /// Takes the mail, leaving the other buffer for more of it.
-    pub(super) fn take_mail(&self, into: &mut Vec<Mail>) {
+    pub(super) fn take_mail(&self, into: &mut Vec<Arc<Conn>>) {
         std::mem::swap(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner), into);
     }
 
@@ -175,7 +154,8 @@ impl Front {
     /// Starts serving.
     ///
     /// `route` decides on each head, on the polling thread: it must not block. `handler` gets complete requests, on one of
-    /// `limits.workers` threads (or, with 0, on the polling thread), and sees to it that the [`Reply`] is answered.
+    /// `limits.workers` threads (or, with 0, and below `limits.at_once`, on the polling thread), and sees to it that the
+    /// [`Reply`] is answered.
     ///
     /// # Errors
     /// Those of the operating system while the poller or the threads are made.
@@ -195,6 +175,7 @@ impl Front {
             held: AtomicUsize::new(0),
             handler: Box::new(handler),
             pool: (workers > 0).then(Pool::default),
+            at_once: limits.at_once,
             mail: Mutex::default(),
             stopping: AtomicBool::new(false),
             life: Mutex::new(Life { stop_at: None, threads: 0, cut: 0 }),

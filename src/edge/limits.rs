@@ -43,6 +43,9 @@ pub struct Limits {
     /// Threads that run the handler. With 0 it runs on the polling thread itself: the fastest way for handlers that never
     /// block (check, queue, return), and the wrong one for any other.
     pub workers: usize,
+    /// Bodies below this size, in no content coding, go to the handler on the polling thread all the same: for handlers
+    /// that never block, and take long only over large ones. 0: none do, since a handler may block.
+    pub at_once: usize,
 }
 
 impl Limits {
@@ -69,6 +72,7 @@ impl Default for Limits {
             connections_per_address: 512,
             buffered_bytes: 32 * 1024 * 1024,
             workers: 4,
+            at_once: 0,
         }
     }
 }

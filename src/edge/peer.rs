@@ -4,7 +4,7 @@
 
 use super::conn::{Conn, Reply};
 use super::forwarded::Proxies;
-use super::front::{Mail, Shared};
+use super::front::Shared;
 use super::parse::{Head, Reader, Step};
 use super::response::{Response, reason};
 use super::{Client, Limits, Request, Route, Router};
@@ -151,11 +151,8 @@ impl Peers {
                 }
             }
             self.shared.take_mail(&mut mail);
-            for mail in mail.drain(..) {
-                match mail {
-                    Mail::Resume(conn) => self.settle(&conn, now),
-                    Mail::Replies(batch) => batch.into_iter().for_each(|(reply, response)| reply.send(response)),
-                }
+            for conn in mail.drain(..) {
+                self.settle(&conn, now);
             }
             std::mem::swap(&mut self.todo, &mut todo);
             for conn in todo.drain(..) {

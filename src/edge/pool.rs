@@ -4,16 +4,13 @@
 //! is woken only when one is asleep.
 
 use super::conn::Reply;
-use super::response::Response;
 use super::{Handler, Request};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-pub(super) enum Job {
-    Request(Box<Request>, Reply),
-    Replies(Vec<(Reply, Response)>),
-}
+/// A request, and the duty to answer it.
+pub(super) type Job = (Box<Request>, Reply);
 
 #[derive(Default)]
 pub(super) struct Pool {
@@ -73,11 +70,8 @@ impl Pool {
 
     /// A thread's life.
     pub(super) fn work(&self, handler: &Handler) {
-        while let Some(job) = self.next() {
-            match job {
-                Job::Request(request, reply) => run(handler, *request, reply),
-                Job::Replies(batch) => batch.into_iter().for_each(|(reply, response)| reply.send(response)),
-            }
+        while let Some((request, reply)) = self.next() {
+            run(handler, *request, reply);
         }
     }
 }

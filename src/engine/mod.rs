@@ -151,6 +151,10 @@ impl Engine {
             ));
         }
         let (wake_worker, worker) = bounded(1);
+        let wake = wake_worker.clone();
+        store.gate().after_keeping(move || {
+            let _ = wake.try_send(());
+        });
         let (wake_sender, sender) = bounded(1);
         let metrics = Metrics::new(sources.iter().map(|s| s.name.clone()));
         let (news, answers) = unbounded();

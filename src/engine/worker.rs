@@ -164,6 +164,7 @@ impl Worker<'_> {
         let in_flight = &self.in_flight;
         let mut loaded = self.last_read.as_ref().map(|last| last.body);
         let (taken, last) = self.shared.store.read(|conn| {
+            let _snapshot = conn.unchecked_transaction()?; // of the whole batch: a read of its own for each body costs more
             let due = raw::due(conn, clock::steady(), from, BATCH)?;
             let last = due.last().map(|d| (d.due_at, d.id));
             let mut taken: Vec<(Due, Bytes)> = Vec::with_capacity(due.len());

@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -116,8 +116,11 @@ pub struct Gate {
     jobs: Sender<Job>,
     stopping: Arc<AtomicBool>,
     figures: Arc<Figures>,
+    kept: Arc<OnceLock<Hook>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
+
+type Hook = Box<dyn Fn() + Send + Sync>;
 
 impl Gate {
     /// Starts the writer on its connection.
@@ -126,6 +129,7 @@ impl Gate {
         let (jobs, jobs_in) = unbounded();
         let stopping = Arc::new(AtomicBool::new(false));
         let figures = Arc::new(Figures::default());
+        let kept = Arc::new(OnceLock::new());
         let mut writer = Writer {
             conn: Some(conn),
             set_aside: None,
@@ -145,13 +149,18 @@ impl Gate {
             file: None,
             log: None,
             free_seen: None,
-            answers: answering(),
+            answers: answering(kept.clone()),
         };
         let thread = std::thread::Builder::new()
             .name("writer".into())
             .spawn(move || writer.run())
             .expect("a thread can be started");
-        Gate { intake, jobs, stopping, figures, thread: Mutex::new(Some(thread)) }
+        Gate { intake, jobs, stopping, figures, kept, thread: Mutex::new(Some(thread)) }
+    }
+
+    /// Has `hook` called after each commit that kept bodies, once their senders are answered. The first one stays.
+    pub fn after_keeping(&self, hook: impl Fn() + Send + Sync + 'static) {
+        let _ = self.kept.set(Box::new(hook));
     }
 
     /// Hands over a body. When the queue is full or the gate has stopped, its sender is told so at once.
@@ -264,7 +273,7 @@ struct Writer {
 type Kept = Vec<(Box<dyn FnOnce(Result<i64>) + Send>, Result<i64>)>;
 
 /// A thread that answers the senders of one commit while the next one is under way.
-fn answering() -> Sender<Kept> {
+fn answering(hook: Arc<OnceLock<Hook>>) -> Sender<Kept> {
     let (answers, kept) = unbounded::<Kept>();
     std::thread::Builder::new()
         .name("answers".into())
@@ -275,6 +284,9 @@ fn answering() -> Sender<Kept> {
                     done(result);
                 }
                 fault::point("after_answers");
+                if let Some(hook) = hook.get() {
+                    hook();
+                }
             }
         })
         .expect("a thread can be started");
@@ -337,12 +349,7 @@ impl Writer {
                 recv(idle) -> _ => {}
             }
         }
-        let mut bytes: usize = intake.iter().map(|i| i.raw.stored_len()).sum();
-        while intake.len() < INTAKE_MAX && bytes < INTAKE_BYTES_MAX {
-            let Ok(one) = self.intake.try_recv() else { break };
-            bytes += one.raw.stored_len();
-            intake.push(one);
-        }
+        take_waiting(&self.intake, &mut intake);
         while jobs.len() < 64 {
             let Ok(job) = self.jobs.try_recv() else { break };
             jobs.push_back(job);
@@ -351,12 +358,12 @@ impl Writer {
     }
 
     /// One transaction: the bodies, then as much of the work as fits. What does not fit comes first in the next.
-    fn round(&mut self, intake: Vec<Intake>, mut jobs: VecDeque<Job>) {
+    fn round(&mut self, mut intake: Vec<Intake>, mut jobs: VecDeque<Job>) {
         let budget = if intake.is_empty() { WORK_ALONE } else { WORK_WITH_INTAKE };
         let mut trusting = jobs.front().is_some_and(|job| !job.alone);
         let mut failed: Vec<(Job, Error)> = Vec::new();
         let (outcome, done) = loop {
-            match self.transaction(&intake, &mut jobs, budget, trusting) {
+            match self.transaction(&mut intake, &mut jobs, budget, trusting) {
                 Ok((ids, done)) => break (Ok(ids), done),
                 Err(Lost::Trust) => trusting = false,
                 // One job lost the whole transaction: everything else runs again without it.
@@ -379,8 +386,10 @@ impl Writer {
                 self.figures.set_trouble(None);
                 self.kept_latest = ids.last().copied().unwrap_or(self.kept_latest);
                 self.figures.commits.fetch_add(1, Relaxed);
-                let kept = intake.into_iter().zip(ids).map(|(one, id)| (one.done, Ok(id))).collect();
-                let _ = self.answers.send(kept);
+                if !intake.is_empty() {
+                    let kept = intake.into_iter().zip(ids).map(|(one, id)| (one.done, Ok(id))).collect();
+                    let _ = self.answers.send(kept);
+                }
                 for (job, result) in jobs.into_iter().zip(results.drain(..)) {
                     self.follow_ups.extend((job.done)(result));
                 }
@@ -394,7 +403,7 @@ impl Writer {
     #[allow(clippy::type_complexity)]
     fn transaction(
         &mut self,
-        intake: &[Intake],
+        intake: &mut Vec<Intake>,
         jobs: &mut VecDeque<Job>,
         budget: Duration,
         trusting: bool,
@@ -431,13 +440,6 @@ impl Writer {
             trusting,
             seen: super::Seen::default(),
         };
-        let mut ids = Vec::with_capacity(intake.len());
-        for one in intake {
-            ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
-        }
-        if !intake.is_empty() {
-            fault::point("kept_uncommitted");
-        }
         let mut results = Vec::with_capacity(jobs.len());
         for (at, job) in jobs.iter_mut().enumerate() {
             if at > 0 && began.elapsed() > budget {
@@ -457,6 +459,14 @@ impl Writer {
             results.push(result);
         }
         let ran = results.len();
+        take_waiting(&self.intake, intake);
+        let mut ids = Vec::with_capacity(intake.len());
+        for one in intake.iter() {
+            ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
+        }
+        if !intake.is_empty() {
+            fault::point("kept_uncommitted");
+        }
         fault::point("before_commit");
         conn.prepare_cached("COMMIT")
             .and_then(|mut commit| commit.execute([]))
@@ -483,6 +493,15 @@ impl Writer {
             self.follow_ups.extend((job.done)(Err(Error::Unavailable(text.clone()))));
         }
         self.give_up_if_tainted(&error);
+    }
+}
+
+fn take_waiting(waiting: &Receiver<Intake>, intake: &mut Vec<Intake>) {
+    let mut bytes: usize = intake.iter().map(|i| i.raw.stored_len()).sum();
+    while intake.len() < INTAKE_MAX && bytes < INTAKE_BYTES_MAX {
+        let Ok(one) = waiting.try_recv() else { break };
+        bytes += one.raw.stored_len();
+        intake.push(one);
     }
 }
 

@@ -4,11 +4,24 @@ use crate::*;
 use postonce::edge::ForwardHeader;
 use std::sync::mpsc;
 
-/// On the polling thread itself, and on threads of its own.
+/// On the polling thread itself, on threads of its own, and on either.
 fn both(test: impl Fn(Limits)) {
-    for workers in [0, 2] {
-        test(Limits { workers, ..Limits::default() });
+    for (workers, at_once) in [(0, 0), (2, 0), (2, 3)] {
+        test(Limits { workers, at_once, ..Limits::default() });
     }
+}
+
+#[test]
+fn small_plain_bodies_are_handled_on_the_polling_thread_and_others_are_not() {
+    let front = start(Limits { at_once: 5, ..Limits::default() }, |_, reply| {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        reply.send(Response::text(200, thread));
+    });
+    let mut wire = Wire::to(front.local_addr());
+    assert_eq!(wire.ask(post("/", "tiny")).body, "edge-poll");
+    assert_ne!(wire.ask(post("/", "large")).body, "edge-poll", "five bytes are not below five");
+    let coded = "POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\ntiny";
+    assert_ne!(wire.ask(coded).body, "edge-poll");
 }
 
 #[test]
@@ -175,31 +188,6 @@ fn pipelined_requests_are_answered_in_order() {
         sender.join().unwrap();
         drop(front);
         answering.join().unwrap();
-    });
-}
-
-#[test]
-fn answers_may_come_later_from_another_thread_in_batches() {
-    both(|limits| {
-        let held = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let keep = Arc::clone(&held);
-        let front = start(limits, move |request, reply| keep.lock().unwrap().push((reply, describe(&request))));
-        let mut wires: Vec<Wire> = (0..20).map(|_| Wire::to(front.local_addr())).collect();
-        for round in 0..3 {
-            for (number, wire) in wires.iter_mut().enumerate() {
-                wire.send(post(&format!("/{round}/{number}"), "x"));
-            }
-            let deadline = Instant::now() + PATIENCE;
-            while held.lock().unwrap().len() < wires.len() {
-                assert!(Instant::now() < deadline);
-                std::thread::yield_now();
-            }
-            Reply::send_all(std::mem::take(&mut *held.lock().unwrap()));
-            for (number, wire) in wires.iter_mut().enumerate() {
-                assert_eq!(wire.answer().body, format!("POST /{round}/{number} 1"));
-            }
-        }
-        Reply::send_all(Vec::new());
     });
 }
 

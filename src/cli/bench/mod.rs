@@ -11,12 +11,12 @@ mod load;
 use super::args::Bench;
 use super::{Done, Outcome};
 use crate::config::Loaded;
-use crate::edge::{self, Front, Limits, Proxies, Reply, Response, Route};
+use crate::edge::{self, Front, Proxies, Reply, Response, Route};
 use crate::engine::{self, Parts};
 use crate::error::{Error, Result};
 use crate::providers::signature::{Delivery, Options as SignatureOptions, Secret, Verifier};
 use crate::providers::{Catalog, interpret::Interpreter};
-use crate::server::Server;
+use crate::server::{self, Server};
 use crate::store::raw::{self, NewRaw, Origin, State, StoredBody};
 use crate::store::{Options, Store, sums};
 use load::{Heard, Offer, SECRET};
@@ -69,8 +69,10 @@ impl Run<'_> {
             self.null_handler()?;
         }
         if self.wants("append alone keep and answer") {
-            let alone = self.sqlite_alone()?;
-            self.keep(alone)?;
+            for rows in [1, 8, 64] {
+                self.sqlite_alone(rows)?;
+            }
+            self.keep()?;
         }
         if self.wants("end to end file memory") {
             self.end_to_end()?;
@@ -157,7 +159,7 @@ impl Run<'_> {
         let listener = edge::listen(SocketAddr::from(([127, 0, 0, 1], 0))).map_err(fail)?;
         let front = Front::start(
             listener,
-            Limits::default(),
+            server::limits(),
             Proxies::default(),
             |_, _| Route::Read { limit: 1 << 20 },
             |_, reply: Reply| reply.send(Response::text(200, "ok")),
@@ -171,38 +173,39 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One thread that appends the same rows, in batches of 64: the yardstick of keep-and-answer.
-    fn sqlite_alone(&self) -> Result<f64> {
-        let mut best = 0.0;
-        for batch in [1_usize, 8, 64] {
-            let path = self.dir.join(format!("alone{batch}.db"));
-            let store = Store::open(&path, &Options::default())?;
-            let rows: Vec<NewRaw> = (0..256).map(sample_row).collect();
-            let (began, mut count) = (Instant::now(), 0);
-            while began.elapsed() < self.time {
-                let part: Vec<NewRaw> = (0..batch).map(|i| rows[(count + i) % rows.len()].clone()).collect();
-                store.write(move |tx| part.iter().try_for_each(|row| raw::insert(tx, row).map(|_| ())))?;
-                count += batch;
-            }
-            best = count as f64 / began.elapsed().as_secs_f64();
-            self.say(&format!("append alone, {batch} a commit"), json!({ "rows_per_s": best as u64 }), None);
-            store.stop();
-            remove(&path);
+    /// One thread that appends the same rows, so many a commit: the yardstick of keep-and-answer.
+    fn sqlite_alone(&self, batch: usize) -> Result<f64> {
+        let path = self.dir.join("alone.db");
+        let store = Store::open(&path, &Options::default())?;
+        let rows: Vec<NewRaw> = (0..256).map(sample_row).collect();
+        let (began, mut count) = (Instant::now(), 0);
+        while began.elapsed() < self.time {
+            let part: Vec<NewRaw> = (0..batch).map(|i| rows[(count + i) % rows.len()].clone()).collect();
+            store.write(move |tx| part.iter().try_for_each(|row| raw::insert(tx, row).map(|_| ())))?;
+            count += batch;
         }
-        Ok(best)
+        let rate = count as f64 / began.elapsed().as_secs_f64();
+        store.stop();
+        remove(&path);
+        self.say(&format!("append alone, {batch} a commit"), json!({ "rows_per_s": rate as u64 }), None);
+        Ok(rate)
     }
 
-    fn keep(&self, alone: f64) -> Result<()> {
+    fn keep(&self) -> Result<()> {
         for connections in &self.args.connections {
             let server = self.server(&format!("keep{connections}.db"), false)?;
-            let cpu_before = cpu_by_thread();
+            let commits = || server.engine().shared().store.gate().figures().commits.load(Relaxed);
+            let (cpu_before, before) = (cpu_by_thread(), commits());
             let heard = self.offer(&server, *connections, None, self.first(&server)?)?;
-            let ratio = heard.rate() / alone;
-            let mut figures = figures(&heard);
-            figures["of_alone"] = json!(round(ratio));
-            figures["cpu_us"] = json!(cpu_each_us(&cpu_before, heard.answered));
-            self.say(&format!("keep and answer, {connections} connections"), figures, None);
+            let batch = (heard.answered as f64 / (commits() - before).max(1) as f64).round().max(1.0) as usize;
+            let cpu = cpu_each_us(&cpu_before, heard.answered);
             self.end(server);
+            let alone = self.sqlite_alone(batch)?;
+            let mut figures = figures(&heard);
+            figures["a_commit"] = json!(batch);
+            figures["of_alone"] = json!(round(heard.rate() / alone));
+            figures["cpu_us"] = json!(cpu);
+            self.say(&format!("keep and answer, {connections} connections"), figures, None);
         }
         for rate in self.rates(&[1000, 5000]) {
             let server = self.server("offered.db", false)?;
