@@ -1,11 +1,13 @@
 //! The gate: the one thread that writes.
 //!
-//! Each commit takes all bodies that wait, then a bounded share of other work, and answers everybody after the fsync
-//! that covers them. The bound is what keeps the acknowledgement independent of the work. Code that is not ours (a
-//! rule's SQL, an embedder's closure) never shares a transaction with bodies: it may lose its own, not theirs.
-//! Nothing here waits for anything but the disk and, within its budget, another process's write lock.
+//! Each commit does a bounded share of other work, then takes all bodies that wait, those that came meanwhile included,
+//! and answers everybody after the fsync that covers them. The bound is what keeps the acknowledgement independent of the
+//! work. Code that is not ours (a rule's SQL, an embedder's closure) never shares a transaction with bodies: it may lose
+//! its own, not theirs. Nothing here waits for anything but the disk and, within its budget, another process's write lock.
 
 mod disk;
+#[cfg(test)]
+mod tests;
 
 use super::open::{Identity, Options, Readers};
 use super::raw::{self, NewRaw};
@@ -357,15 +359,15 @@ impl Writer {
         (intake, jobs)
     }
 
-    /// One transaction: the bodies, then as much of the work as fits. What does not fit comes first in the next.
+    /// One transaction: as much of the work as fits, then the bodies. What does not fit comes first in the next.
     fn round(&mut self, mut intake: Vec<Intake>, mut jobs: VecDeque<Job>) {
         let budget = if intake.is_empty() { WORK_ALONE } else { WORK_WITH_INTAKE };
-        let mut trusting = jobs.front().is_some_and(|job| !job.alone);
+        let mut care = if jobs.front().is_some_and(|job| job.alone) { Care::Alone } else { Care::Trusting };
         let mut failed: Vec<(Job, Error)> = Vec::new();
         let (outcome, done) = loop {
-            match self.transaction(&mut intake, &mut jobs, budget, trusting) {
+            match self.transaction(&mut intake, &mut jobs, budget, care) {
                 Ok((ids, done)) => break (Ok(ids), done),
-                Err(Lost::Trust) => trusting = false,
+                Err(Lost::Trust) => care = Care::Savepoints,
                 // One job lost the whole transaction: everything else runs again without it.
                 Err(Lost::By(at, error)) => {
                     let job = jobs.remove(at).expect("it ran");
@@ -406,7 +408,7 @@ impl Writer {
         intake: &mut Vec<Intake>,
         jobs: &mut VecDeque<Job>,
         budget: Duration,
-        trusting: bool,
+        care: Care,
     ) -> std::result::Result<((Vec<i64>, Vec<Result<()>>), usize), Lost> {
         let conn = self.conn.as_ref().expect("ready() was asked");
         let whole = |names: &Names, error: Error| {
@@ -437,7 +439,7 @@ impl Writer {
             due_now: self.due_latest,
             apply_budget: self.options.apply_budget,
             names: &self.names,
-            trusting,
+            trusting: care == Care::Trusting,
             seen: super::Seen::default(),
         };
         let mut results = Vec::with_capacity(jobs.len());
@@ -445,8 +447,8 @@ impl Writer {
             if at > 0 && began.elapsed() > budget {
                 break;
             }
-            let result = if trusting { (job.run)(&tx) } else { tx.savepoint(|| (job.run)(&tx)) };
-            if trusting && result.is_err() && !conn.is_autocommit() {
+            let result = if tx.trusting { (job.run)(&tx) } else { tx.savepoint(|| (job.run)(&tx)) };
+            if tx.trusting && result.is_err() && !conn.is_autocommit() {
                 self.names.clear();
                 conn.execute_batch("ROLLBACK").map_err(|e| Lost::Whole(e.into()))?;
                 return Err(Lost::Trust);
@@ -459,7 +461,9 @@ impl Writer {
             results.push(result);
         }
         let ran = results.len();
-        take_waiting(&self.intake, intake);
+        if care != Care::Alone {
+            take_waiting(&self.intake, intake);
+        }
         let mut ids = Vec::with_capacity(intake.len());
         for one in intake.iter() {
             ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);
@@ -496,6 +500,7 @@ impl Writer {
     }
 }
 
+/// Takes the bodies that wait, up to what one commit may hold.
 fn take_waiting(waiting: &Receiver<Intake>, intake: &mut Vec<Intake>) {
     let mut bytes: usize = intake.iter().map(|i| i.raw.stored_len()).sum();
     while intake.len() < INTAKE_MAX && bytes < INTAKE_BYTES_MAX {
@@ -503,6 +508,17 @@ fn take_waiting(waiting: &Receiver<Intake>, intake: &mut Vec<Intake>) {
         bytes += one.raw.stored_len();
         intake.push(one);
     }
+}
+
+/// What a transaction does to survive its jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Care {
+    /// Nothing: ours do not fail, and if one does the transaction runs again with savepoints.
+    Trusting,
+    /// Each job has a savepoint of its own.
+    Savepoints,
+    /// It is code that is not ours: nothing else is in its transaction.
+    Alone,
 }
 
 /// Why a transaction came to nothing.
