@@ -50,13 +50,14 @@ table(["offered, p50 / p99 of the answer in ms", "100/s", "500/s", "1,000/s", "5
 ].map(([name, of]) => [name, ...[100, 500, 1000, 5000].map((n) =>
   `${show(figure(of, offered(n), "p50_ms"), 2)} / ${show(figure(of, offered(n), "p99_ms"), 2)}`)]));
 
-table(["applied, events a second", "median"], [
+table(["applied, events a second, and what it stands on", "median"], [
   ["postonce served, 64 connections", show(figure("served", connections(64), "done_per_s"))],
   ["the same, one hot account", show(figure("served hot", connections(64), "done_per_s"))],
   ["Express, the whole pattern, 64 connections", show(figure("peer full", connections(64), "per_s"))],
   ["the same, one hot account", show(figure("peer full hot", connections(64), "per_s"))],
   ["the same, two processes", show(figure("peer full, two processes", connections(64), "per_s"))],
   ["SQLite alone, the same rows, 1 / 8 / 64 a commit", [1, 8, 64].map((n) => show(figure("kept", named(`append alone, ${n} a commit`), "rows_per_s"))).join(" / ")],
+  ["keep and answer, 64 connections, beside SQLite alone with 64 rows a commit", show(ratio(["kept", named("keep and answer, 64 connections"), "per_s"], ["kept", named("append alone, 64 a commit"), "rows_per_s"]), 2)],
   ["fdatasync of 4 KiB", `${show(figure("disk", named("fdatasync of 4 KiB"), "per_s"))} (p99 ${show(figure("disk", named("fdatasync of 4 KiB"), "p99_ms"), 2)} ms)`],
 ]);
 
@@ -75,7 +76,7 @@ const body = 2500;
 const targets = [
   ["keep and answer, 64 connections, beside insert only", ratio(["kept", named("keep and answer, 64 connections"), "per_s"], ["peer persist", connections(64), "per_s"]), ">=", 6],
   ["to the ledger, 64 connections, beside the whole pattern", ratio(["served", connections(64), "done_per_s"], ["peer full", connections(64), "per_s"]), ">=", 12],
-  ["keep and answer beside SQLite alone, 64 rows a commit", ratio(["kept", named("keep and answer, 64 connections"), "per_s"], ["kept", named("append alone, 64 a commit"), "rows_per_s"]), ">=", 0.6],
+  [`keep and answer, 64 connections, beside SQLite alone in the same batches (${show(figure("kept", named("keep and answer, 64 connections"), "a_commit"))} rows a commit)`, figure("kept", named("keep and answer, 64 connections"), "of_alone"), ">=", 0.6],
   ["p99 at 500/s offered, beside the whole pattern", ratio(["served offered", offered(500), "p99_ms"], ["peer full offered", offered(500), "p99_ms"]), "<=", 0.25],
   [`keep with ${show(Number(full))} events, beside an empty file`, ratio([full, named("keep and answer, 64 connections"), "per_s"], ["empty", named("keep and answer, 64 connections"), "per_s"]), ">=", 0.9],
   [`to the ledger with ${show(Number(full))} events, beside an empty file`, ratio([full, named("end to end, closed loop"), "done_per_s"], ["empty", named("end to end, closed loop"), "done_per_s"]), ">=", 0.5],
