@@ -64,7 +64,7 @@ impl Server {
         let (router, handler) = (hooks.clone(), hooks);
         let public = Front::start(
             public,
-            limits(),
+            limits(engine.shared().sources.values()),
             proxies,
             move |head, client| router.route(head, client),
             move |request, reply| handler.handle(request, reply),
@@ -101,10 +101,12 @@ impl Server {
     }
 }
 
-/// The bounds of the public listener. A webhook of the usual size is checked by the thread that read it: handing it over
-/// costs as much.
-pub fn limits() -> Limits {
-    Limits { at_once: 16 << 10, ..Limits::default() }
+/// The bounds of the public listener. A webhook of the usual size is checked by the thread that read it, since handing it
+/// over costs as much; unless a check may have to wait for a key. One such source is enough: a delivery that was refused is
+/// looked at with the secrets of the others.
+pub fn limits<'s>(mut sources: impl Iterator<Item = &'s Arc<Source>>) -> Limits {
+    let at_once = if sources.all(|source| source.verifier.is_quick()) { 16 << 10 } else { 0 };
+    Limits { at_once, ..Limits::default() }
 }
 
 fn listen(address: SocketAddr, name: &str) -> Result<std::net::TcpListener> {
@@ -239,4 +241,30 @@ impl Hooks {
 /// Where the demo and `init` put things when nobody says otherwise.
 pub fn default_config_path() -> &'static Path {
     Path::new("postonce.toml")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_checked_where_it_is_read_when_a_check_may_take_long_or_wait_for_a_key() {
+        let at_once = |providers: &[&str]| {
+            let mut text = String::from("database = \"x.db\"\n");
+            for provider in providers {
+                let secrets = if *provider == "aws_sns" {
+                    "options.topic_arn = \"arn:aws:sns:eu-west-1:1:t\"\n"
+                } else {
+                    "secrets = [\"env:PATH\"]\n"
+                };
+                text.push_str(&format!("[[source]]\nname = \"{provider}\"\n{secrets}"));
+            }
+            let loaded = Loaded::parse(text).unwrap();
+            let (sources, _) = engine::build(&loaded).unwrap();
+            let sources: Vec<Arc<Source>> = sources.into_iter().map(Arc::new).collect();
+            limits(sources.iter()).at_once
+        };
+        assert!(at_once(&["stripe", "gocardless"]) > 0);
+        assert_eq!(at_once(&["stripe", "aws_sns"]), 0, "it fetches its certificate");
+    }
 }

@@ -139,11 +139,9 @@ impl Worker<'_> {
             Some(due) => (due - clock::steady()).clamp(1, sweep::EVERY),
             None => sweep::EVERY,
         };
-        // From the start again only when nothing is under way: what is would have to be passed over each time. A look at
-        // all of it now and then finds what was made due behind our back.
-        if self.in_flight.is_empty() || self.looked.elapsed() > LOOK_AT_ALL {
-            self.from = (0, 0);
-            self.looked = Instant::now();
+        // From the start again when nothing is under way: what is would have to be passed over each time.
+        if self.in_flight.is_empty() {
+            self.start_over();
         }
         let finished_in = self.finished_in.clone();
         select! {
@@ -153,11 +151,20 @@ impl Worker<'_> {
         }
     }
 
+    fn start_over(&mut self) {
+        self.from = (0, 0);
+        self.looked = Instant::now();
+    }
+
     /// Takes one batch of what is due. `false`: there is nothing to take now.
     fn step(&mut self) -> Result<bool> {
         self.release()?;
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             return Ok(false);
+        }
+        // A look at all of it now and then finds what was made due behind our back.
+        if self.looked.elapsed() > LOOK_AT_ALL {
+            self.start_over();
         }
         let careful = self.careful_until > 0;
         let (from, limit) = (self.from, if careful { 1 } else { BATCH });

@@ -1,7 +1,8 @@
 //! Pieces: how much of a long work goes into one job of the writer.
 //!
 //! A piece is measured by time, not by rows: what one took says how large the next may be. Two of them and their
-//! commits fit into the 50 ms that a sender may wait, since a body that comes during one waits for the next as well.
+//! commits fit into the 50 ms that a sender may wait: a body that comes just too late for the commit of one waits for the
+//! next as well.
 
 use crate::error::Result;
 use crate::store::Tx;

@@ -32,7 +32,7 @@ const INTAKE_MAX: usize = 512;
 const INTAKE_BYTES_MAX: usize = 4 << 20;
 /// Other work in a commit while bodies wait: the share that may delay an answer.
 const WORK_WITH_INTAKE: Duration = Duration::from_millis(6);
-/// Other work in a commit while nobody waits.
+/// Other work in a commit when nobody waits at its beginning.
 const WORK_ALONE: Duration = Duration::from_millis(10);
 
 /// What senders and people are told then.
@@ -433,7 +433,7 @@ impl Writer {
             return Err(Lost::Whole(e.into()));
         }
         self.due_latest = self.due_latest.max(clock::steady());
-        let tx = Tx {
+        let mut tx = Tx {
             conn,
             now: clock::wall(),
             due_now: self.due_latest,
@@ -464,6 +464,9 @@ impl Writer {
         if care != Care::Alone {
             take_waiting(&self.intake, intake);
         }
+        // Theirs is the time of now: nobody looks for what is due behind the time at which others fell due meanwhile.
+        self.due_latest = self.due_latest.max(clock::steady());
+        (tx.now, tx.due_now) = (clock::wall(), self.due_latest);
         let mut ids = Vec::with_capacity(intake.len());
         for one in intake.iter() {
             ids.push(raw::insert(&tx, &one.raw).map_err(|e| whole(&self.names, e))?);

@@ -180,6 +180,16 @@ impl Case<'_> {
 }
 
 impl Verifier {
+    /// Does it judge within microseconds, by digests of the delivery and the secrets? Others work with public keys, or fetch
+    /// one first and wait for it.
+    pub fn is_quick(&self) -> bool {
+        let here = match self.how {
+            How::Nothing | How::Digest { .. } | How::Token(_) | How::Basic(_) => true,
+            How::Public { .. } | How::Jwt(_) | How::Scheme(_) => false,
+        };
+        here && self.otherwise.as_ref().is_none_or(|other| other.is_quick())
+    }
+
     /// Compiles `spec` with a source's secrets. Fails in words for people when a secret is missing, empty or of an
     /// obviously wrong kind, or when a setting that the provider needs is absent.
     pub fn new(spec: &SignatureSpec, secrets: &[Secret], options: &Options) -> Result<Verifier, SecretError> {

@@ -33,6 +33,7 @@ fn commits_of_both(store: &Store, alone: bool) -> u64 {
     let (began, running) = bounded(1);
     let (go, wait) = bounded::<()>(1);
     let (answer, kept) = bounded(1);
+    let mut came = 0;
     let work = move |_: &Tx| {
         began.send(()).unwrap();
         wait.recv_timeout(PATIENCE).unwrap();
@@ -41,12 +42,15 @@ fn commits_of_both(store: &Store, alone: bool) -> u64 {
     std::thread::scope(|threads| {
         let work = threads.spawn(|| if alone { store.gate().write_alone(work) } else { store.gate().write(work) });
         running.recv_timeout(PATIENCE).unwrap();
+        std::thread::sleep(Duration::from_millis(5)); // so that its time cannot be that at which the work began
+        came = clock::steady();
         store.gate().keep(body(move |id| answer.send(id).unwrap()));
         go.send(()).unwrap();
         work.join().unwrap().unwrap();
     });
     let id = kept.recv_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(store.read(raw::newest).unwrap(), id);
+    assert!(store.read(raw::next_due).unwrap().unwrap() >= came, "it is due before it came");
     store.gate().figures().commits.load(Relaxed) - before
 }
 
@@ -71,7 +75,7 @@ fn whoever_takes_bodies_up_hears_of_each_commit_that_kept_some_and_of_no_other()
         kept.recv_timeout(PATIENCE).unwrap().unwrap();
         heard.recv_timeout(PATIENCE).unwrap();
         store.write(|_| Ok(())).unwrap();
-        store.stop(); // and with it the writer: nothing more can come
+        store.stop();
         assert!(heard.try_recv().is_err());
     });
 }
