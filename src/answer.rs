@@ -67,7 +67,7 @@ pub fn answer(
 
 /// Hands a genuine body to the disk; the answer follows once it is durable, or applied, or cannot be.
 fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answering: Answering) {
-    let (waking, ack) = (shared.clone(), source.ack);
+    let (engine, ack) = (shared.clone(), source.ack);
     let answering: Answering = match source.recipe.reply.clone() {
         None => answering,
         Some(words) => Box::new(move |response| answering(in_their_words(response, words))),
@@ -75,17 +75,17 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
     let source = raw.source.clone();
     let done = Box::new(move |stored: Result<i64>| match (stored, ack) {
         (Err(error), _) => {
-            waking.metrics.count(&source, Outcome::Unavailable);
+            engine.metrics.count(&source, Outcome::Unavailable);
             answering(unavailable(&error));
         }
         (Ok(id), Ack::Stored) => {
-            waking.metrics.count(&source, Outcome::Stored);
+            engine.metrics.count(&source, Outcome::Stored);
             answering(said(200, json!({ "status": "stored", "id": id })));
-            waking.metrics.acknowledge.note(began.elapsed());
+            engine.metrics.acknowledge.note(began.elapsed());
         }
         (Ok(id), Ack::Applied) => {
-            let shared = waking.clone();
-            waking.metrics.count(&source, Outcome::Stored);
+            let shared = engine.clone();
+            engine.metrics.count(&source, Outcome::Stored);
             let told = move |told| {
                 let response = applied(&shared, id, told);
                 let acknowledged = response.status() == 200;
@@ -94,7 +94,7 @@ fn keep(shared: &Arc<Shared>, raw: NewRaw, source: &Source, began: Instant, answ
                     shared.metrics.acknowledge.note(began.elapsed());
                 }
             };
-            waking.when_ended(id, Box::new(told));
+            engine.when_ended(id, Box::new(told));
         }
     });
     fault::point("before_keep");

@@ -62,7 +62,8 @@ pub enum Route {
 
 /// Decides on a head; runs on the polling thread and must not block.
 type Router = dyn Fn(&Head, &Client) -> Route + Send;
-/// Takes a complete request and sees to it that its reply is answered.
+/// Takes a complete request and sees to it that its reply is answered. Must not block where it runs on the polling thread
+/// ([`Limits::at_once`]).
 type Handler = dyn Fn(Request, Reply) + Send + Sync;
 
 /// Opens a listener with a queue long enough for bursts of connections.

@@ -128,7 +128,7 @@ impl Store {
 pub struct Tx<'a> {
     /// The connection; SQL runs on it directly.
     pub conn: &'a Connection,
-    /// Wall time, read once for the whole transaction.
+    /// Wall time at its beginning; for the bodies, which join at its end, the time of that.
     pub now: Millis,
     /// Steady time, for due times.
     pub due_now: Millis,

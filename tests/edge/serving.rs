@@ -192,6 +192,32 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn answers_may_come_later_from_another_thread() {
+    both(|limits| {
+        let held = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let keep = Arc::clone(&held);
+        let front = start(limits, move |request, reply| keep.lock().unwrap().push((reply, describe(&request))));
+        let mut wires: Vec<Wire> = (0..20).map(|_| Wire::to(front.local_addr())).collect();
+        for round in 0..3 {
+            for (number, wire) in wires.iter_mut().enumerate() {
+                wire.send(post(&format!("/{round}/{number}"), "x"));
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while held.lock().unwrap().len() < wires.len() {
+                assert!(Instant::now() < deadline);
+                std::thread::yield_now();
+            }
+            for (reply, response) in std::mem::take(&mut *held.lock().unwrap()) {
+                reply.send(response);
+            }
+            for (number, wire) in wires.iter_mut().enumerate() {
+                assert_eq!(wire.answer().body, format!("POST /{round}/{number} 1"));
+            }
+        }
+    });
+}
+
+#[test]
 fn a_reply_that_is_dropped_or_lost_in_a_panic_answers_500() {
     both(|limits| {
         let front = start(limits, |request, reply| match request.head.path() {
