@@ -5,8 +5,8 @@
 -- app's own file. recursive_triggers must be ON, or INSERT OR REPLACE would walk around the triggers that keep rows.
 --
 -- Two habits for speed. A list of three words and more is written with OR: for each IN of constants SQLite makes a table
--- of its own, at each write of a row. And the triggers that run for every event refuse with FAIL (nothing of the row is
--- written by then) or ROLLBACK: for ABORT it copies each page that the statement may touch.
+-- of its own, at each write of a row. And the triggers that run for every event look AFTER the row is written, which
+-- spares SQLite two copies of it, and refuse with ROLLBACK: for ABORT it copies each page that the statement may touch.
 
 CREATE TABLE postonce_meta(                  -- written at open and at a clean stop
   key   TEXT NOT NULL PRIMARY KEY,
@@ -37,7 +37,7 @@ CREATE TABLE postonce_books(                 -- inserted by claim when first see
 -- The bytes, exactly as sent. Intake appends and nothing else: no index beside the row id.
 CREATE TABLE postonce_bodies(                -- inserted by receive; body and headers emptied by retain and erase
   id      INTEGER PRIMARY KEY,               -- the raw event that brought it
-  codec   INTEGER NOT NULL CHECK (codec IN (0, 1)),  -- how body is stored: 0 as sent, 1 zstd
+  codec   INTEGER NOT NULL CHECK (codec IN (0, 1)),  -- how body is stored: 0 as sent, 1 zstd with the dictionary src/store/bodies.zdict
   sha256  BLOB NOT NULL CHECK (length(sha256) = 32), -- of the bytes as sent
   headers TEXT NOT NULL,                     -- one "name: value" a line, without those that carry secrets
   query   TEXT NOT NULL DEFAULT '',
@@ -70,8 +70,8 @@ CREATE INDEX postonce_raw_events_due ON postonce_raw_events(due_at) WHERE due_at
 CREATE INDEX postonce_raw_events_repeats ON postonce_raw_events(ended_at) WHERE state = 'DUPLICATE';
 CREATE INDEX postonce_raw_events_for_a_person ON postonce_raw_events(state, id) WHERE state = 'PARKED' OR state = 'CONFLICT' OR state = 'DEAD';
 CREATE INDEX postonce_raw_events_items ON postonce_raw_events(body) WHERE body IS NOT NULL; -- of a batch; intake writes none
-CREATE TRIGGER postonce_raw_events_fence BEFORE UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
-  BEGIN SELECT RAISE(FAIL, 'a fence only grows'); END;
+CREATE TRIGGER postonce_raw_events_fence AFTER UPDATE OF fence ON postonce_raw_events WHEN NEW.fence < OLD.fence
+  BEGIN SELECT RAISE(ROLLBACK, 'a fence only grows'); END;
 
 -- What a raw event was read as.
 CREATE TABLE postonce_events(                -- inserted by claim; replaced when a replay reads it anew
@@ -107,9 +107,9 @@ CREATE TABLE postonce_claims(                -- inserted by claim; CLAIMED -> DO
   CONSTRAINT alias_names_its_movement CHECK ((state = 'ALIAS') = (alias_of IS NOT NULL)),
   CONSTRAINT amount_has_a_currency CHECK ((amount IS NULL) = (currency IS NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER postonce_claims_fixed BEFORE UPDATE ON postonce_claims WHEN OLD.state <> 'CLAIMED'
+CREATE TRIGGER postonce_claims_fixed AFTER UPDATE ON postonce_claims WHEN OLD.state <> 'CLAIMED'
     OR (NEW.book, NEW.kind, NEW.ref, NEW.amount, NEW.currency) IS NOT (OLD.book, OLD.kind, OLD.ref, OLD.amount, OLD.currency)
-  BEGIN SELECT CASE WHEN OLD.state <> 'CLAIMED' THEN RAISE(FAIL, 'this claim has ended') ELSE RAISE(FAIL, 'what was claimed is fixed') END; END;
+  BEGIN SELECT CASE WHEN OLD.state <> 'CLAIMED' THEN RAISE(ROLLBACK, 'this claim has ended') ELSE RAISE(ROLLBACK, 'what was claimed is fixed') END; END;
 CREATE TRIGGER postonce_claims_kept BEFORE DELETE ON postonce_claims
   BEGIN SELECT RAISE(ABORT, 'claims never expire'); END;
 
@@ -181,24 +181,23 @@ CREATE TABLE postonce_postings(              -- inserted by apply; never changed
 CREATE TRIGGER postonce_journal_fixed BEFORE UPDATE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 CREATE TRIGGER postonce_journal_kept BEFORE DELETE ON postonce_journal BEGIN SELECT RAISE(ABORT, 'the journal is never changed'); END;
 -- An entry is looked at with its postings: it has one or cannot commit, and each trigger's run costs as much as an index.
-CREATE TRIGGER postonce_postings_open BEFORE INSERT ON postonce_postings BEGIN SELECT
-  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(FAIL, 'this entry is closed')
-       WHEN NEW.journal <> 1 AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.journal - 1) THEN RAISE(FAIL, 'journal ids have no gaps')
+CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN SELECT
+  CASE WHEN EXISTS (SELECT 1 FROM postonce_journal WHERE id > NEW.journal) THEN RAISE(ROLLBACK, 'this entry is closed')
+       WHEN NEW.journal <> 1 AND NOT EXISTS (SELECT 1 FROM postonce_journal WHERE id = NEW.journal - 1) THEN RAISE(ROLLBACK, 'journal ids have no gaps')
        WHEN (SELECT reverses FROM postonce_journal WHERE id = NEW.journal) IS NOT NULL AND NOT EXISTS
          (SELECT 1 FROM postonce_journal j JOIN postonce_journal r ON r.id = j.reverses WHERE j.id = NEW.journal AND r.id < j.id AND r.reverses IS NULL)
-         THEN RAISE(FAIL, 'a reversal takes back an entry that is there and is none itself')
+         THEN RAISE(ROLLBACK, 'a reversal takes back an entry that is there and is none itself')
        WHEN NEW.seq > 1 AND NOT EXISTS (SELECT 1 FROM postonce_postings WHERE journal = NEW.journal AND seq = NEW.seq - 1)
-         THEN RAISE(FAIL, 'postings are numbered without gaps')
+         THEN RAISE(ROLLBACK, 'postings are numbered without gaps')
        WHEN NOT EXISTS (SELECT 1 FROM postonce_journal j JOIN postonce_accounts d ON d.id = NEW.debit JOIN postonce_accounts c ON c.id = NEW.credit
          WHERE j.id = NEW.journal AND NEW.seq <= j.posting_count AND d.book = j.book AND c.book = j.book AND d.currency = c.currency
            AND NEW.debit_before = d.last AND NEW.credit_before = c.last)
-         THEN RAISE(FAIL, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END; END;
-CREATE TRIGGER postonce_postings_move AFTER INSERT ON postonce_postings BEGIN
+         THEN RAISE(ROLLBACK, 'a posting is one that its entry declares, between accounts of its book and of one currency, after their last') END;
   UPDATE postonce_accounts SET debits = debits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.debit;
   UPDATE postonce_accounts SET credits = credits + NEW.amount, last = NEW.journal * 16 + NEW.seq WHERE id = NEW.credit; END;
 CREATE TRIGGER postonce_postings_fixed BEFORE UPDATE ON postonce_postings BEGIN SELECT RAISE(ABORT, 'postings are never changed'); END;
 CREATE TRIGGER postonce_postings_kept BEFORE DELETE ON postonce_postings BEGIN SELECT RAISE(ABORT, 'postings are never changed'); END;
-CREATE TRIGGER postonce_accounts_guard BEFORE UPDATE OF debits, credits, last ON postonce_accounts WHEN NEW.last <= OLD.last OR NOT EXISTS (
+CREATE TRIGGER postonce_accounts_guard AFTER UPDATE OF debits, credits, last ON postonce_accounts WHEN NEW.last <= OLD.last OR NOT EXISTS (
   SELECT 1 FROM postonce_postings p WHERE p.journal = NEW.last / 16 AND p.seq = NEW.last % 16
     AND ((p.debit = OLD.id AND NEW.debits = OLD.debits + p.amount AND NEW.credits = OLD.credits)
       OR (p.credit = OLD.id AND NEW.credits = OLD.credits + p.amount AND NEW.debits = OLD.debits)))

@@ -55,7 +55,10 @@ fn whatever_would_make_the_ledger_untrue_is_refused_by_the_tables_themselves() {
         ("DELETE FROM postonce_journal WHERE id = 2".into(), "the journal is never changed"),
         ("UPDATE postonce_postings SET amount = 1".into(), "postings are never changed"),
         ("DELETE FROM postonce_postings".into(), "postings are never changed"),
-        ("INSERT OR REPLACE INTO postonce_postings SELECT * FROM postonce_postings".into(), "closed"),
+        (
+            "INSERT OR REPLACE INTO postonce_postings SELECT * FROM postonce_postings".into(),
+            "postings are never changed",
+        ),
         ("UPDATE postonce_accounts SET debits = debits + 1 WHERE id = 1".into(), "only with a new posting"),
         ("UPDATE postonce_accounts SET last = last + 16 WHERE id = 1".into(), "only with a new posting"),
         ("UPDATE postonce_accounts SET holder = 'cus_9' WHERE id = 1".into(), "whose account it is"),
