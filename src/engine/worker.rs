@@ -170,16 +170,21 @@ impl Worker<'_> {
         let (from, limit) = (self.from, if careful { 1 } else { BATCH });
         let in_flight = &self.in_flight;
         let mut loaded = self.last_read.as_ref().map(|last| last.body);
-        let (taken, last) = self.shared.store.read(|conn| {
+        let store = &self.shared.store;
+        let (taken, last) = store.read(|conn| {
             let _snapshot = conn.unchecked_transaction()?; // of the whole batch: a read of its own for each body costs more
             let due = raw::due(conn, clock::steady(), from, BATCH)?;
             let last = due.last().map(|d| (d.due_at, d.id));
+            let mut fresh = store.fresh().take_up_to(due.iter().map(|d| d.body).max().unwrap_or(0));
             let mut taken: Vec<(Due, Bytes)> = Vec::with_capacity(due.len());
             for one in due.into_iter().filter(|d| !in_flight.contains(&d.id)).take(limit) {
                 let known = loaded == Some(one.body) && one.item > 0;
                 let body = match known {
                     true => Bytes::AsBefore,
-                    false => raw::body(conn, one.body)?.map_or(Bytes::Gone, Bytes::Here),
+                    false => match fresh.remove(&one.body) {
+                        Some(body) => Bytes::Here(body),
+                        None => raw::body(conn, one.body)?.map_or(Bytes::Gone, Bytes::Here),
+                    },
                 };
                 loaded = Some(one.body);
                 taken.push((one, body));

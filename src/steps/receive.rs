@@ -7,7 +7,8 @@ use crate::clock;
 use crate::providers::handshake::{self, HandshakeReply};
 use crate::providers::signature::{Delivery, Refusal, Signs};
 use crate::source::Source;
-use crate::store::raw::{NewRaw, Origin, StoredBody};
+use crate::store::bodies::StoredBody;
+use crate::store::raw::{NewRaw, Origin};
 use std::borrow::Cow;
 
 /// What becomes of a request on a source's path.

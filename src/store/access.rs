@@ -43,6 +43,7 @@ impl Beside {
             names: &self.names,
             trusting: false,
             seen: super::Seen::default(),
+            at_hand: &super::AtHand::of(&self.conn),
         };
         match f(&tx).and_then(|value| Ok(self.conn.execute_batch("COMMIT").map(|()| value)?)) {
             Ok(value) => Ok(value),

@@ -2,7 +2,7 @@
 //!
 //! Every retry has a named outcome. Keys never expire, whatever retention does to bodies.
 
-use super::Tx;
+use super::{Tx, or_fail};
 use crate::error::Result;
 use crate::event::Millis;
 use crate::money::Currency;
@@ -124,13 +124,11 @@ pub fn claim(tx: &Tx, book: i64, kind: &str, reference: &str, says: Says, raw_ev
         Says::Money { amount, currency, secondary } => (Some(*amount), Some(currency.code()), *secondary, None),
         Says::Mark(print) => (None, None, false, Some(*print)),
     };
-    let inserted = tx
-        .conn
-        .prepare_cached(
-            "INSERT INTO postonce_claims(book, kind, ref, raw_event, state, amount, currency, secondary, fingerprint)
+    let inserted = tx.run(
+        "INSERT INTO postonce_claims(book, kind, ref, raw_event, state, amount, currency, secondary, fingerprint)
              VALUES (?1, ?2, ?3, ?4, 'CLAIMED', ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING",
-        )?
-        .execute(params![book, kind, reference, raw_event, amount, currency, secondary, print])?;
+        params![book, kind, reference, raw_event, amount, currency, secondary, print],
+    )?;
     if inserted == 1 {
         return Ok(Claim::Won);
     }
@@ -159,13 +157,11 @@ pub fn claim(tx: &Tx, book: i64, kind: &str, reference: &str, says: Says, raw_ev
 
 /// Gives a movement another name. `Some`: another movement has that name already.
 pub fn add_alias(tx: &Tx, book: i64, kind: &str, alias: &str, movement: &str, raw_event: i64) -> Result<Option<Row>> {
-    let inserted = tx
-        .conn
-        .prepare_cached(
-            "INSERT INTO postonce_claims(book, kind, ref, raw_event, state, alias_of) VALUES (?1, ?2, ?3, ?4, 'ALIAS', ?5)
+    let inserted = tx.run(
+        "INSERT INTO postonce_claims(book, kind, ref, raw_event, state, alias_of) VALUES (?1, ?2, ?3, ?4, 'ALIAS', ?5)
              ON CONFLICT DO NOTHING",
-        )?
-        .execute(params![book, kind, alias, raw_event, movement])?;
+        params![book, kind, alias, raw_event, movement],
+    )?;
     if inserted == 1 {
         return Ok(None);
     }
@@ -174,14 +170,15 @@ pub fn add_alias(tx: &Tx, book: i64, kind: &str, alias: &str, movement: &str, ra
 
 /// Ends a claim with its result.
 pub fn done(tx: &Tx, book: i64, kind: &str, reference: &str, raw_event: i64, journal: Option<i64>) -> Result<()> {
-    let changed = tx
-        .conn
-        .prepare_cached(&format!(
-            "UPDATE {} postonce_claims SET state = 'DONE', journal = ?5
-             WHERE book = ?1 AND kind = ?2 AND ref = ?3 AND state = 'CLAIMED' AND raw_event = ?4",
-            tx.or_fail()
-        ))?
-        .execute(params![book, kind, reference, raw_event, journal])?;
+    let changed = tx.run(
+        or_fail!(
+            tx,
+            "UPDATE",
+            "postonce_claims SET state = 'DONE', journal = ?5
+             WHERE book = ?1 AND kind = ?2 AND ref = ?3 AND state = 'CLAIMED' AND raw_event = ?4"
+        ),
+        params![book, kind, reference, raw_event, journal],
+    )?;
     if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(()) }
 }
 

@@ -9,9 +9,10 @@ mod disk;
 #[cfg(test)]
 mod tests;
 
+use super::fresh::Fresh;
 use super::open::{Identity, Options, Readers};
 use super::raw::{self, NewRaw};
-use super::{Names, Tx, lock};
+use super::{AtHand, Names, Tx, lock};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::event::Millis;
@@ -126,7 +127,13 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 
 impl Gate {
     /// Starts the writer on its connection.
-    pub(super) fn start(conn: Connection, path: PathBuf, options: Options, readers: Readers) -> Gate {
+    pub(super) fn start(
+        conn: Connection,
+        path: PathBuf,
+        options: Options,
+        readers: Readers,
+        fresh: Arc<Fresh>,
+    ) -> Gate {
         let (intake, intake_in) = bounded(options.queue);
         let (jobs, jobs_in) = unbounded();
         let stopping = Arc::new(AtomicBool::new(false));
@@ -136,6 +143,7 @@ impl Gate {
             conn: Some(conn),
             set_aside: None,
             readers,
+            fresh,
             path,
             options,
             names: Names::default(),
@@ -252,6 +260,7 @@ struct Writer {
     /// another file by now, and it is what the file can still be copied from.
     set_aside: Option<Connection>,
     readers: Readers,
+    fresh: Arc<Fresh>,
     path: PathBuf,
     options: Options,
     names: Names,
@@ -389,7 +398,9 @@ impl Writer {
                 self.kept_latest = ids.last().copied().unwrap_or(self.kept_latest);
                 self.figures.commits.fetch_add(1, Relaxed);
                 if !intake.is_empty() {
-                    let kept = intake.into_iter().zip(ids).map(|(one, id)| (one.done, Ok(id))).collect();
+                    let (kept, bodies): (Kept, Vec<_>) =
+                        intake.into_iter().zip(ids).map(|(one, id)| ((one.done, Ok(id)), (id, one.raw))).unzip();
+                    self.fresh.put(bodies.into_iter().filter_map(|(id, raw)| Some((id, raw.into_body()?))));
                     let _ = self.answers.send(kept);
                 }
                 for (job, result) in jobs.into_iter().zip(results.drain(..)) {
@@ -433,6 +444,7 @@ impl Writer {
             return Err(Lost::Whole(e.into()));
         }
         self.due_latest = self.due_latest.max(clock::steady());
+        let at_hand = AtHand::of(conn);
         let mut tx = Tx {
             conn,
             now: clock::wall(),
@@ -441,6 +453,7 @@ impl Writer {
             names: &self.names,
             trusting: care == Care::Trusting,
             seen: super::Seen::default(),
+            at_hand: &at_hand,
         };
         let mut results = Vec::with_capacity(jobs.len());
         for (at, job) in jobs.iter_mut().enumerate() {

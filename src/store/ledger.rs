@@ -3,7 +3,7 @@
 //! An entry is written whole or not at all, and never changed. The triggers of the schema are the second lock on
 //! everything that this file promises.
 
-use super::Tx;
+use super::{Tx, or_fail};
 use crate::error::{Error, Result};
 use crate::event::Millis;
 use crate::fault;
@@ -168,14 +168,15 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
         note: entry.note.as_deref(),
     };
     let hash = content.hash(&hash_before, accounts.iter().copied());
-    let or_fail = tx.or_fail();
-    tx.conn
-        .prepare_cached(&format!(
-            "INSERT {or_fail} INTO postonce_journal(id, book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at,
+    tx.run(
+        or_fail!(
+            tx,
+            "INSERT",
+            "INTO postonce_journal(id, book, kind, ref, raw_event, account, parent, amount, currency, tax, occurred_at,
                recorded_at, settles, reverses, note, posting_count, hash)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-        ))?
-        .execute(params![
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+        ),
+        params![
             id,
             entry.book,
             entry.kind,
@@ -193,15 +194,13 @@ pub fn append(tx: &Tx, entry: &NewEntry) -> Result<i64> {
             entry.note,
             accounts.len() as i64,
             hash
-        ])?;
+        ],
+    )?;
     fault::point("entry_without_postings");
     for (at, (debit, credit, amount)) in accounts.into_iter().enumerate() {
-        tx.conn
-            .prepare_cached(&format!(
-                "INSERT {or_fail} INTO postonce_postings(journal, seq, debit, credit, amount, debit_before, credit_before) VALUES
-                   (?1, ?2, ?3, ?4, ?5, (SELECT last FROM postonce_accounts WHERE id = ?3), (SELECT last FROM postonce_accounts WHERE id = ?4))",
-            ))?
-            .execute(params![id, at as i64 + 1, debit, credit, amount])?;
+        tx.run(or_fail!(tx, "INSERT", "INTO postonce_postings(journal, seq, debit, credit, amount, debit_before, credit_before) VALUES
+                   (?1, ?2, ?3, ?4, ?5, (SELECT last FROM postonce_accounts WHERE id = ?3), (SELECT last FROM postonce_accounts WHERE id = ?4))"),
+            params![id, at as i64 + 1, debit, credit, amount])?;
     }
     tx.seen.last_entry.set(Some((id, hash)));
     Ok(id)

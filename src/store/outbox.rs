@@ -23,21 +23,11 @@ pub struct NewMessage<'a> {
 
 /// Writes a message; `false` when one with its key is there.
 pub fn insert(tx: &Tx, message: &NewMessage) -> Result<bool> {
-    let inserted = tx
-        .conn
-        .prepare_cached(
-            "INSERT INTO postonce_outbox(key, endpoint, raw_event, journal, payload, state, due_at, created_at)
+    let inserted = tx.run(
+        "INSERT INTO postonce_outbox(key, endpoint, raw_event, journal, payload, state, due_at, created_at)
              VALUES (?1, ?2, ?3, ?4, ?5, 'WAITING', ?6, ?7) ON CONFLICT (key) DO NOTHING",
-        )?
-        .execute(params![
-            message.key,
-            message.endpoint,
-            message.raw_event,
-            message.journal,
-            message.payload,
-            tx.due_now,
-            tx.now
-        ])?;
+        params![message.key, message.endpoint, message.raw_event, message.journal, message.payload, tx.due_now, tx.now],
+    )?;
     fault::point("message_written");
     Ok(inserted == 1)
 }

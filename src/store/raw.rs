@@ -1,10 +1,10 @@
 //! Raw events and their bodies: kept, found when due, moved from state to state.
 
-use super::Tx;
+use super::bodies::{StoredBody, unpack};
+use super::{Tx, or_fail};
 use crate::error::Result;
 use crate::event::Millis;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
-use std::cell::RefCell;
 use std::fmt;
 
 /// Where a raw event stands, and who moves it on.
@@ -132,86 +132,32 @@ pub struct NewRaw {
     pub body: StoredBody,
 }
 
-/// Bytes as they are stored.
-#[derive(Clone, Debug)]
-pub struct StoredBody {
-    codec: i64,
-    bytes: Vec<u8>,
-    sha256: [u8; 32],
-}
-
-/// Smaller bodies gain nothing from compression.
-const COMPRESS_FROM: usize = 512;
-
-impl StoredBody {
-    /// Packs the bytes of a delivery. They come back exactly as they were ([`body`]).
-    pub fn pack(bytes: &[u8]) -> StoredBody {
-        use sha2::{Digest as _, Sha256};
-        let sha256 = Sha256::digest(bytes).into();
-        if bytes.len() >= COMPRESS_FROM
-            && let Some(packed) = compress(bytes)
-            && packed.len() < bytes.len()
-        {
-            return StoredBody { codec: 1, bytes: packed, sha256 };
-        }
-        StoredBody { codec: 0, bytes: bytes.to_vec(), sha256 }
-    }
-
-    /// How many bytes it takes.
-    pub fn stored(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-/// Level 1 with the thread's own context: making one for each body would cost more than the compression.
-fn compress(bytes: &[u8]) -> Option<Vec<u8>> {
-    thread_local! {
-        static PACKER: RefCell<Option<zstd::bulk::Compressor<'static>>> = RefCell::new(zstd::bulk::Compressor::new(1).ok());
-    }
-    PACKER.with_borrow_mut(|packer| packer.as_mut()?.compress(bytes).ok())
-}
-
-/// The largest body that is unpacked: above the limit of any source.
-const UNPACKED_MAX: usize = 64 << 20;
-
-thread_local! {
-    /// Making a context for each body would cost more than unpacking it.
-    static UNPACKER: RefCell<Option<zstd::bulk::Decompressor<'static>>> = RefCell::new(zstd::bulk::Decompressor::new().ok());
-}
-
-fn unpack(codec: i64, bytes: Vec<u8>) -> Option<Vec<u8>> {
-    match codec {
-        0 => Some(bytes),
-        _ => {
-            let size = zstd::zstd_safe::get_frame_content_size(&bytes).ok()??;
-            let size = usize::try_from(size).ok()?.min(UNPACKED_MAX);
-            UNPACKER.with_borrow_mut(|unpacker| unpacker.as_mut()?.decompress(&bytes, size).ok())
-        }
-    }
-}
-
 impl NewRaw {
     /// About how many bytes its row takes.
     pub fn stored_len(&self) -> usize {
         self.body.stored() + self.headers.len() + self.query.len() + 64
+    }
+
+    /// What was kept, as [`body`] would read it back; `None`: it is to be read back.
+    pub(super) fn into_body(self) -> Option<Body> {
+        let sha256 = self.body.sha256;
+        Some(Body { bytes: self.body.into_plain()?, headers: self.headers, query: self.query, sha256 })
     }
 }
 
 /// Keeps a delivery: two appended rows.
 pub fn insert(tx: &Tx, new: &NewRaw) -> Result<i64> {
     let source = tx.source(&new.source)?;
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO postonce_raw_events(source, origin, secret, received_at, state, due_at)
+    tx.run(
+        "INSERT INTO postonce_raw_events(source, origin, secret, received_at, state, due_at)
              VALUES (?1, ?2, ?3, ?4, 'RECEIVED', ?5)",
-        )?
-        .execute(params![source, new.origin.as_str(), new.secret, tx.now, tx.due_now])?;
+        params![source, new.origin.as_str(), new.secret, tx.now, tx.due_now],
+    )?;
     let id = tx.conn.last_insert_rowid();
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO postonce_bodies(id, codec, sha256, headers, query, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?
-        .execute(params![id, new.body.codec, new.body.sha256, new.headers, new.query, new.body.bytes])?;
+    tx.run(
+        "INSERT INTO postonce_bodies(id, codec, sha256, headers, query, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![id, new.body.codec, new.body.sha256, new.headers, new.query, new.body.bytes],
+    )?;
     Ok(id)
 }
 
@@ -367,7 +313,7 @@ pub fn waiting(conn: &Connection) -> Result<i64> {
 }
 
 /// The bytes and what came with them.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
     /// Exactly as sent.
     pub bytes: Vec<u8>,
@@ -377,6 +323,13 @@ pub struct Body {
     pub query: String,
     /// SHA-256 of the bytes as sent.
     pub sha256: [u8; 32],
+}
+
+impl Body {
+    /// About how much memory it takes.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len() + self.headers.len() + self.query.len() + 128
+    }
 }
 
 /// The body of a raw event; `None` when it is past its retention or was erased.
@@ -395,14 +348,15 @@ pub fn body(conn: &Connection, id: i64) -> Result<Option<Body>> {
 /// Its keys are won: counts the attempt and gives the fence that its commit must still find. Only if nobody claimed it since
 /// it was found due under `fence`.
 pub fn claimed(tx: &Tx, id: i64, fence: i64, lease: Millis, count_attempt: bool) -> Result<i64> {
-    let changed = tx
-        .conn
-        .prepare_cached(&format!(
-            "UPDATE {} postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?4, fence = fence + 1, due_at = ?3
-             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND fence = ?2",
-            tx.or_fail()
-        ))?
-        .execute(params![id, fence, tx.due_now + lease, i64::from(count_attempt)])?;
+    let changed = tx.run(
+        or_fail!(
+            tx,
+            "UPDATE",
+            "postonce_raw_events SET state = 'CLAIMED', attempts = attempts + ?4, fence = fence + 1, due_at = ?3
+             WHERE id = ?1 AND state IN ('RECEIVED', 'CLAIMED') AND fence = ?2"
+        ),
+        params![id, fence, tx.due_now + lease, i64::from(count_attempt)],
+    )?;
     if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(fence + 1) }
 }
 
@@ -418,13 +372,11 @@ pub fn count_attempt(tx: &Tx, id: i64) -> Result<()> {
 
 /// Done, if the claim is still ours.
 pub fn done(tx: &Tx, id: i64, fence: i64) -> Result<()> {
-    let changed = tx
-        .conn
-        .prepare_cached(
-            "UPDATE postonce_raw_events SET state = 'DONE', due_at = NULL, ended_at = ?3, reason = NULL
+    let changed = tx.run(
+        "UPDATE postonce_raw_events SET state = 'DONE', due_at = NULL, ended_at = ?3, reason = NULL
              WHERE id = ?1 AND state = 'CLAIMED' AND fence = ?2",
-        )?
-        .execute(params![id, fence, tx.now])?;
+        params![id, fence, tx.now],
+    )?;
     if changed == 0 { Err(crate::error::Error::LostClaim) } else { Ok(()) }
 }
 
@@ -521,15 +473,13 @@ pub fn newest(conn: &Connection) -> Result<i64> {
 
 /// Notes what a raw event was read as.
 pub fn read_as(tx: &Tx, id: i64, book: i64, event: &crate::event::Event) -> Result<()> {
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version, unknown, proof)
+    tx.run(
+        "INSERT INTO postonce_events(id, book, event_id, type, occurred_at, api_version, unknown, proof)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (id) DO UPDATE SET book = excluded.book, event_id = excluded.event_id, type = excluded.type,
                occurred_at = excluded.occurred_at, api_version = excluded.api_version, unknown = excluded.unknown,
                proof = excluded.proof",
-        )?
-        .execute(params![
+        params![
             id,
             book,
             event.id,
@@ -538,6 +488,7 @@ pub fn read_as(tx: &Tx, id: i64, book: i64, event: &crate::event::Event) -> Resu
             event.api_version,
             event.known == crate::event::Known::No,
             event.proof.as_str()
-        ])?;
+        ],
+    )?;
     Ok(())
 }

@@ -29,6 +29,7 @@ impl Writer {
         drop(self.readers.write().expect("no panic while it is held").take());
         self.conn = None;
         self.log = None;
+        self.fresh.clear();
         self.figures.reopened.fetch_add(1, Relaxed);
         self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
     }
@@ -49,6 +50,7 @@ impl Writer {
             log::error!("nothing is acknowledged any more: {what}");
             self.figures.set_trouble(Some(what));
             self.set_aside = self.conn.take();
+            self.fresh.clear();
             self.reopen_at = Some(Instant::now() + REOPEN_AFTER);
             return;
         }

@@ -567,6 +567,7 @@ mod tests {
             names: &names,
             trusting: false,
             seen: crate::store::Seen::default(),
+            at_hand: &crate::store::AtHand::of(&conn),
         };
         let steps = Arc::new(AtomicU64::new(0));
         let each = steps.clone();
