@@ -138,6 +138,11 @@ impl Disk {
         self.ops.lock().unwrap().clone()
     }
 
+    /// Forgets what was asked of it, which it would keep for as long as it is registered.
+    pub fn forget(&self) {
+        *self.ops.lock().unwrap() = Vec::new();
+    }
+
     /// All is well again.
     pub fn heal(&self) {
         self.fail_sync_in.store(0, SeqCst);

@@ -129,7 +129,6 @@ fn envelope(id: &str, kind: &str, object: &str, live: bool) -> String {
 
 /// One process's life on the file, and what is known of the world outside.
 struct World {
-    /// Stops before its folder is gone: a file that is deleted under it is kept open for ever.
     engine: Option<Engine>,
     folder: Folder,
     loaded: Loaded,
@@ -180,6 +179,7 @@ impl World {
     fn begin(&mut self) {
         let database = self.folder.join(&format!("life{}.db", self.lives));
         lay_out(&self.base, &database);
+        self.disk.forget();
         self.disk = Disk::register();
         let options = Options {
             checkpoint_pages: 40,
@@ -421,6 +421,14 @@ impl World {
             prop_assert!(self.said.contains(key), "{} came from nowhere", key);
         }
         Ok(())
+    }
+}
+
+impl Drop for World {
+    /// The engine stops before its folder is gone: a file that is deleted under it is kept open for ever.
+    fn drop(&mut self) {
+        drop(self.engine.take());
+        self.disk.forget();
     }
 }
 
