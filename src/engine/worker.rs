@@ -308,6 +308,7 @@ impl Worker<'_> {
 }
 
 /// What the gate is asked to do with a raw event.
+#[derive(Clone)]
 pub(super) enum Ask {
     Claim(Box<Prepared>),
     Wait(i64, Millis, &'static str),
@@ -336,8 +337,9 @@ enum Came {
 /// One commit's share of claims, and what follows from it.
 pub(super) fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: Vec<Ask>) -> Job {
     let ids: Vec<i64> = asks.iter().map(Ask::id).collect();
+    let asks = Arc::new(asks);
     let came: Arc<Mutex<Vec<(i64, Came)>>> = Arc::default();
-    let inside = came.clone();
+    let (inside, again) = (came.clone(), asks.clone());
     Job {
         alone: false,
         run: Box::new(move |tx| {
@@ -346,8 +348,20 @@ pub(super) fn claim_job(shared: Arc<Shared>, finished: Sender<Finished>, asks: V
             Ok(())
         }),
         done: Box::new(move |outcome| {
-            if outcome.is_err() {
-                let _ = finished.send(Finished { ids, failed: true });
+            if let Err(error) = outcome {
+                // One of them lost the transaction for all: each again by itself; the one by itself is the culprit.
+                let lost = matches!(error, Error::LostTransaction(_));
+                if lost && again.len() > 1 {
+                    for one in again.iter() {
+                        shared.store.gate().submit(claim_job(shared.clone(), finished.clone(), vec![one.clone()]));
+                    }
+                } else if lost && let Ask::Claim(one) = &again[0] {
+                    let attempts = one.due.attempts + u32::from(!one.counted);
+                    let ask = Ask::Fail(one.due.id, attempts, one.counted, error.to_string());
+                    return Some(claim_job(shared, finished, vec![ask]));
+                } else {
+                    let _ = finished.send(Finished { ids, failed: true });
+                }
                 return None;
             }
             fault::point("after_claim");
@@ -452,13 +466,15 @@ fn apply_job(shared: Arc<Shared>, finished: Sender<Finished>, won: Vec<Won>, alo
         }),
         done: Box::new(move |outcome| {
             if let Err(error) = outcome {
-                // Somebody's code lost the transaction for all: each again by itself; the one alone is the culprit.
-                if alone && again.len() > 1 {
+                // One of them lost the transaction for all: each again by itself; the one by itself is the culprit.
+                // Code that is not ours may also be why the commit failed.
+                let lost = !matches!(error, Error::Unavailable(_) | Error::Sqlite(_));
+                if again.len() > 1 && (lost || alone) {
                     for one in again.iter() {
-                        let job = apply_job(shared.clone(), finished.clone(), vec![one.clone()], true);
+                        let job = apply_job(shared.clone(), finished.clone(), vec![one.clone()], alone);
                         shared.store.gate().submit(job);
                     }
-                } else if alone && again.len() == 1 && !matches!(error, Error::Unavailable(_) | Error::Sqlite(_)) {
+                } else if lost {
                     return Some(fail_job(shared, finished, again[0].clone(), error.to_string()));
                 } else {
                     let _ = finished.send(Finished { ids, failed: true });

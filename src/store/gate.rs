@@ -461,9 +461,12 @@ impl Writer {
                 break;
             }
             let result = if tx.trusting { (job.run)(&tx) } else { tx.savepoint(|| (job.run)(&tx)) };
-            if tx.trusting && result.is_err() && !conn.is_autocommit() {
+            if tx.trusting && result.is_err() {
                 self.names.clear();
-                conn.execute_batch("ROLLBACK").map_err(|e| Lost::Whole(e.into()))?;
+                // A guard of the tables has undone it already.
+                if !conn.is_autocommit() {
+                    conn.execute_batch("ROLLBACK").map_err(|e| Lost::Whole(e.into()))?;
+                }
                 return Err(Lost::Trust);
             }
             if conn.is_autocommit() {

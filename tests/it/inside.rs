@@ -252,3 +252,33 @@ fn an_engine_that_is_opened_and_stopped_again_and_again_leaves_no_file_and_no_th
     let now = listed("/proc/self/fd");
     assert!(now.len() <= files, "{files} files before, now {}: {now:#?}", now.len());
 }
+
+#[test]
+fn an_event_that_loses_the_transaction_for_all_takes_none_of_its_neighbours_with_it() {
+    for (table, step) in [("postonce_claims", "claimed"), ("postonce_journal", "applied")] {
+        let (inside, waking) = Inside::open(|_| {});
+        // All of them before anybody takes them up: they come into one batch.
+        let ids: Vec<i64> =
+            (0..20).map(|n| inside.receive(&stripe::charge(&format!("evt_{n}"), &format!("pi_{n}"), 100)).0).collect();
+        let file = rusqlite::Connection::open(inside.folder.join("inside.db")).unwrap();
+        file.execute_batch(&format!(
+            "CREATE TRIGGER app_refuses BEFORE INSERT ON {table} WHEN NEW.ref = 'pi_7'
+               BEGIN SELECT RAISE(ROLLBACK, 'the app refuses it'); END"
+        ))
+        .unwrap();
+        inside.engine.start(waking, Parts::ALL).unwrap();
+        eventually("all but the one are posted", || {
+            (inside.count("SELECT count(*) FROM postonce_journal") == 19).then_some(())
+        });
+        let more_than_once = "SELECT count(*) FROM postonce_raw_events WHERE attempts > 1 AND state = 'DONE'";
+        assert_eq!(inside.count(more_than_once), 0, "a neighbour needed another attempt when it was to be {step}");
+        let bad = format!(
+            "SELECT count(*) FROM postonce_raw_events WHERE id = {} AND attempts > 0 AND reason LIKE '%the app refuses it%'",
+            ids[7]
+        );
+        eventually("the one is put back with its reason", || (inside.count(&bad) == 1).then_some(()));
+        file.execute_batch("DROP TRIGGER app_refuses").unwrap();
+        eventually("it is posted too", || (inside.count("SELECT count(*) FROM postonce_journal") == 20).then_some(()));
+        inside.check();
+    }
+}
