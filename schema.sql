@@ -37,7 +37,7 @@ CREATE TABLE postonce_books(                 -- inserted by claim when first see
 -- The bytes, exactly as sent. Intake appends and nothing else: no index beside the row id.
 CREATE TABLE postonce_bodies(                -- inserted by receive; body and headers emptied by retain and erase
   id      INTEGER PRIMARY KEY,               -- the raw event that brought it
-  codec   INTEGER NOT NULL CHECK (codec IN (0, 1)),  -- how body is stored: 0 as sent, 1 zstd with the dictionary src/store/bodies.zdict
+  codec   INTEGER NOT NULL CHECK (codec IN (0, 1)),  -- how body is stored: 0 as sent, 1 zstd, with the dictionary src/store/bodies.zdict or without
   sha256  BLOB NOT NULL CHECK (length(sha256) = 32), -- of the bytes as sent
   headers TEXT NOT NULL,                     -- one "name: value" a line, without those that carry secrets
   query   TEXT NOT NULL DEFAULT '',

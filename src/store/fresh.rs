@@ -17,13 +17,16 @@ pub struct Fresh(Mutex<Held>);
 struct Held {
     bodies: BTreeMap<i64, Body>,
     bytes: usize,
+    /// Up to here all was given or passed over: whoever took it may have been quicker than `put`, and read the file.
+    taken: i64,
 }
 
 impl Fresh {
     /// Takes in what a commit kept.
     pub(super) fn put(&self, kept: impl Iterator<Item = (i64, Body)>) {
         let mut held = self.0.lock().expect("no panic while it is held");
-        for (id, body) in kept {
+        let taken = held.taken;
+        for (id, body) in kept.filter(|(id, _)| *id > taken) {
             let bytes = held.bytes + body.held();
             if bytes <= BYTES_MAX {
                 held.bytes = bytes;
@@ -37,6 +40,7 @@ impl Fresh {
         let mut held = self.0.lock().expect("no panic while it is held");
         let later = held.bodies.split_off(&(id + 1));
         let taken = mem::replace(&mut held.bodies, later);
+        held.taken = held.taken.max(id);
         held.bytes -= taken.values().map(Body::held).sum::<usize>();
         taken
     }
@@ -66,9 +70,11 @@ mod tests {
         assert_eq!(ids(fresh.take_up_to(3)), [1, 2, 3]);
         assert_eq!(ids(fresh.take_up_to(3)), [0; 0]);
         assert_eq!(ids(fresh.take_up_to(9)), [4, 5]);
-        fresh.put([(6, body(9))].into_iter());
+        fresh.put([(9, body(9)), (10, body(9))].into_iter());
+        assert_eq!(ids(fresh.take_up_to(10)), [10], "9 came after it had been read from the file");
+        fresh.put([(11, body(9))].into_iter());
         fresh.clear();
-        assert_eq!(ids(fresh.take_up_to(9)), [0; 0]);
+        assert_eq!(ids(fresh.take_up_to(11)), [0; 0]);
     }
 
     #[test]
@@ -76,7 +82,7 @@ mod tests {
         let fresh = Fresh::default();
         let half = BYTES_MAX / 2 - 200;
         for round in 0..3 {
-            let first = round * 10;
+            let first = round * 10 + 1;
             fresh.put((first..first + 4).map(|id| (id, body(half))));
             assert_eq!(ids(fresh.take_up_to(first)), [first]);
             fresh.put([(first + 5, body(half)), (first + 6, body(half))].into_iter());

@@ -61,7 +61,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             lock_wait: Duration::from_secs(2), // providers wait 5 s and more: answer 503 well before
-            queue: 4096,                       // ~10 MB of typical bodies, a tenth of a second's work
+            queue: 4096, // ~12 MB of typical bodies, packed and as sent; a tenth of a second's work
             readers: 4,
             apply_budget: Duration::from_millis(25),
             adopt: false,
